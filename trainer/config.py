@@ -1,0 +1,151 @@
+"""Settings of the trainer: model, task, global batch, optimizer, ends, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
+
+from headrace.schemas.settings import Number, Settings, Start
+
+
+class ClassificationTask(Settings):
+    """One label per text (or pair)."""
+
+    type: Literal["classification"]
+    labels: tuple[str, ...] = Field(min_length=2)
+    """The classes, in the order of the model's outputs."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> ClassificationTask:
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels: each label once")
+        return self
+
+
+class MaskedLmTask(Settings):
+    """Predict masked tokens."""
+
+    type: Literal["masked-lm"]
+    mask_share: float = Field(default=0.15, gt=0, lt=1)
+    """Share of a row's tokens that is masked: 80 % by [MASK], 10 % by a random token, 10 % kept."""
+    mask_unit: Literal["token", "word"] = "token"
+    """What is masked together."""
+
+
+Task = Annotated[ClassificationTask | MaskedLmTask, Field(discriminator="type")]
+
+
+class BatchConfig(Settings):
+    """The global batch: what one step trains, over all ranks."""
+
+    tokens: int = Field(default=65_536, ge=64)
+    """Padded tokens of a global batch; a step takes the same part of it from every lane."""
+    min_tokens: int = Field(default=0, ge=0)
+    """At the end of the stream, wait up to `flush_s` for a batch of at least this size."""
+    flush_s: float = Field(default=5.0, gt=0)
+    """Longest wait for more records once a lane is at its end: bounds freshness and how long a rank can be held up."""
+    micro_tokens: int = Field(default=16_384, ge=64)
+    """Most padded tokens in one forward pass: lower it when memory runs out; the global batch stays the same."""
+
+
+class OptimizerConfig(Settings):
+    """AdamW."""
+
+    learning_rate: Number = Field(default=2e-5, gt=0)
+    """Highest learning rate."""
+    schedule: Literal["auto", "constant", "linear", "cosine"] = "auto"
+    """After warm-up; `auto` is linear for a bounded run and constant for an endless one."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps of linear warm-up."""
+    warmup_share: Number = Field(default=0.0, ge=0, lt=1)
+    """Warm-up as a share of the run's steps, where those are known."""
+    total_steps: int | None = Field(default=None, ge=1)
+    """Where the schedule ends; unset takes it from `stop`, where that names steps."""
+    weight_decay: Number = Field(default=0.01, ge=0)
+    """Decoupled decay; biases and normalisation weights are left out."""
+    beta1: Number = Field(default=0.9, ge=0, lt=1)
+    """Decay of the first moment."""
+    beta2: Number = Field(default=0.999, ge=0, lt=1)
+    """Decay of the second moment."""
+    epsilon: Number = Field(default=1e-8, gt=0)
+    """Added to the denominator."""
+    clip_norm: Number = Field(default=1.0, gt=0)
+    """Gradients are scaled down to this global norm."""
+
+
+class StopSteps(Settings):
+    """End after a number of steps."""
+
+    steps: int = Field(ge=1)
+
+
+class StopTime(Settings):
+    """End at the records published before a moment."""
+
+    time: AwareDatetime
+
+
+def _not_a_boolean(value: Any) -> Any:
+    """YAML 1.1 reads `no` and `off` as booleans: say so instead of a type error."""
+    if isinstance(value, bool):
+        raise ValueError("YAML read this as a boolean: put the word in quotes")
+    return value
+
+
+Stop = Annotated[Literal["never", "end"] | StopSteps | StopTime, BeforeValidator(_not_a_boolean)]
+
+
+class TrainConfig(Settings):
+    """The trainer stage."""
+
+    run: str = Field(default="main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """A lineage of checkpoints with a ledger of its own."""
+    model: str | dict[str, Any] = Field(default_factory=dict)
+    """Directory with weights, a PaddleNLP name, or a model configuration (then weights are random)."""
+    task: Task
+    """What is learnt."""
+    seed: int = Field(default=42, ge=0, lt=2**63)
+    """Decides shuffling, masking, dropout and new weights."""
+    start: Start = "earliest"
+    """Where a new run starts in the lanes: `earliest`, `latest` or `{time: T}`. Resolved once."""
+    stop: Stop = "never"
+    """`never`, `end` (what is in the text topic when the run starts), `{steps: N}` or `{time: T}`."""
+    batch: BatchConfig = BatchConfig()
+    """The global batch."""
+    window_tokens: int = Field(default=1_048_576, ge=64)
+    """Tokens of one lane that are shuffled and sorted by length together."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """AdamW and its schedule."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Arithmetic of forward and backward pass; `auto` is bf16 where the device supports it, fp32 on CPUs."""
+    stall_s: float = Field(default=300.0, gt=0)
+    """Fail after waiting so long for data that the broker has but does not deliver."""
+    restarts: int = Field(default=3, ge=0)
+    """How often the ranks are restarted from the last checkpoint before the stage stops."""
+
+
+class EvaluateConfig(Settings):
+    """Evaluation beside training."""
+
+    data: str = ""
+    """A .jsonl file of labelled records."""
+    hold_out_share: Number = Field(default=0.0, ge=0, le=0.5)
+    """Share of the records that is never trained on; chosen by a hash of the id, else of the text."""
+    hold_out_rows: int = Field(default=4096, ge=1)
+    """The newest held-out records that an evaluation uses."""
+    every_steps: int | None = Field(default=None, ge=1)
+    """Evaluate every N steps; unset: at the end only."""
+
+
+class CheckpointConfig(Settings):
+    """Checkpoints."""
+
+    root: str = "./checkpoints"
+    """Folder or fsspec address; a run's checkpoints are ROOT/NAME/RUN/step-N."""
+    every_steps: int | None = Field(default=None, ge=1)
+    """Save every N steps."""
+    every_s: float = Field(default=600.0, gt=0)
+    """Save at least so often while there are unsaved steps."""
+    keep: int = Field(default=3, ge=1)
+    """Checkpoints whose weights are kept; ledgers are kept for ever."""
