@@ -77,7 +77,7 @@ class BrokerConfig(Settings):
 
     broker: str = "local:./data"
     """`kafka://host:9092,host:9092`, or `local:DIR` for the embedded store."""
-    kafka: dict[str, Any] = {}
+    kafka: dict[str, Any] = Field(default_factory=dict)
     """Any client option of librdkafka (TLS, SASL, sizes), but not those that exactly-once rests on."""
 
     @field_validator("broker")

@@ -1,0 +1,67 @@
+"""What the training loop needs of whatever learns: a small protocol, so that the loop is tested without Paddle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from headrace.trainer.collate import Batch
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Sums over batches, over all ranks: divide by `count` for means."""
+
+    loss: float
+    correct: float
+    count: int
+
+    @property
+    def mean_loss(self) -> float:
+        return self.loss / self.count if self.count else 0.0
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.count if self.count else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One optimizer step. The score is of the forward pass, so it was measured before training on these records."""
+
+    score: Score
+    grad_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerState:
+    """Everything a checkpoint keeps of the learner, copied: later steps do not change it."""
+
+    weights: Arrays
+    optimizer: Arrays
+    files: Mapping[str, bytes] = field(default_factory=dict)  # model configuration and what a loader needs beside it
+
+
+class Learner(Protocol):
+    """A model with its optimizer on one rank. Every method but `state` and `load` is called on all ranks together."""
+
+    def step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
+        """Train one global batch: `batches` are this rank's part (may be none), `count` is the global loss count > 0.
+
+        Raises LossNotFinite on every rank, before any weight has changed.
+        """
+
+    def evaluate(self, batches: Sequence[Batch]) -> Score:
+        """Score without training; `batches` may differ in number between ranks."""
+
+    def state(self) -> LearnerState: ...
+
+    def load(self, state: LearnerState) -> None: ...
+
+    def weight_hash(self) -> str:
+        """SHA-256 of the weights: equal on all ranks, or something is broken."""
