@@ -1,0 +1,45 @@
+# `make help` lists the targets. Every one of them first makes .venv, or finds it up to date.
+# ARGS="…" goes to the command behind a target: make test ARGS="tests/unit -k window"
+
+VENV := .venv
+PY := $(VENV)/bin/python
+UV_VERSION := 0.13.9
+COMPILE = $(VENV)/tools/bin/uv pip compile pyproject.toml --extra hdfs --extra oss --extra s3 --universal \
+  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format kafka bench requirements
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make .venv from requirements/dev.txt (PYTHON=… chooses the interpreter)
+	@PYTHON='$(PYTHON)' requirements/venv.sh
+
+demo: setup ## publish, ingest and train here, with no broker and no GPU
+	$(VENV)/bin/headrace demo $(ARGS)
+
+test: setup ## run the tests
+	$(PY) -m pytest $(ARGS)
+
+lint: setup ## ruff, its formatter, and mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: setup ## let ruff rewrite what it can
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+kafka: setup ## a Kafka broker on 127.0.0.1:9092 until Ctrl-C (needs Java and Maven)
+	$(PY) -m tests.services.kafka_broker --port 9092 --data data/kafka $(ARGS)
+
+bench: setup ## measure (see bench/)
+	$(PY) -m bench $(ARGS)
+
+requirements: setup ## pin pyproject.toml's dependencies again (UPGRADE=--upgrade for newer ones)
+	$(PY) -m venv $(VENV)/tools
+	$(VENV)/tools/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(COMPILE) $(UPGRADE) --extra cpu --extra dev --extra bench --output-file requirements/dev.txt
+	$(COMPILE) --extra cpu --constraint requirements/dev.txt --output-file requirements/trainer.txt
+	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/ingest.txt
