@@ -13,6 +13,7 @@ class ClassificationTask(Settings):
     """One label per text (or pair)."""
 
     type: Literal["classification"]
+    """`classification`."""
     labels: tuple[str, ...] = Field(min_length=2)
     """The classes, in the order of the model's outputs."""
 
@@ -27,6 +28,7 @@ class MaskedLmTask(Settings):
     """Predict masked tokens."""
 
     type: Literal["masked-lm"]
+    """`masked-lm`."""
     mask_share: float = Field(default=0.15, gt=0, lt=1)
     """Share of a row's tokens that is masked: 80 % by [MASK], 10 % by a random token, 10 % kept."""
     mask_unit: Literal["token", "word"] = "token"
@@ -78,12 +80,14 @@ class StopSteps(Settings):
     """End after a number of steps."""
 
     steps: int = Field(ge=1)
+    """Optimizer steps, counted from the run's first."""
 
 
 class StopTime(Settings):
     """End at the records published before a moment."""
 
     time: AwareDatetime
+    """With an offset, such as 2026-11-30T00:00+08:00."""
 
 
 def _not_a_boolean(value: Any) -> Any:
