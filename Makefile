@@ -4,8 +4,9 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 UV_VERSION := 0.13.9
-COMPILE = $(VENV)/tools/bin/uv pip compile pyproject.toml --extra hdfs --extra oss --extra s3 --universal \
-  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet
+COMPILE = $(VENV)/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-header --no-annotate --quiet $(UPGRADE)
+STAGE = pyproject.toml --extra hdfs --extra oss --extra s3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format kafka bench requirements
@@ -40,6 +41,7 @@ bench: setup ## measure (see bench/)
 requirements: setup ## pin pyproject.toml's dependencies again (UPGRADE=--upgrade for newer ones)
 	$(PY) -m venv $(VENV)/tools
 	$(VENV)/tools/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(COMPILE) $(UPGRADE) --extra cpu --extra dev --extra bench --output-file requirements/dev.txt
-	$(COMPILE) --extra cpu --constraint requirements/dev.txt --output-file requirements/trainer.txt
-	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/ingest.txt
+	$(COMPILE) $(STAGE) --extra cpu --extra dev --extra bench --group build -o requirements/dev.txt
+	$(COMPILE) $(STAGE) --extra cpu -c requirements/dev.txt -o requirements/trainer.txt
+	$(COMPILE) $(STAGE) -c requirements/dev.txt -o requirements/ingest.txt
+	$(COMPILE) --group build -c requirements/dev.txt -o requirements/build.txt

@@ -4,7 +4,7 @@
 #   requirements/venv.sh find   print the Python that would be used, or say what is missing
 #
 # Order: 1 lock; 2 compare the stamp; 3 mark the install as begun; 4 new environment where there is none that works;
-# 5 setuptools, then everything, by hash; 6 headrace; 7 write the stamp, remove the mark. A mark that is found at 4 tells
+# 5 pip and setuptools, then everything, by hash; 6 headrace; 7 write the stamp, remove the mark. A mark that is found at 4 tells
 # of an interrupted install: nothing in that environment is trusted and it is made anew.
 set -eu
 cd "$(dirname "$0")/.."
@@ -31,7 +31,7 @@ find_python() {
 }
 
 wanted() { # what .venv was made from: the pins, this package's own settings, this script, and where it stands
-  cat requirements/dev.txt pyproject.toml requirements/venv.sh | cksum
+  cat requirements/build.txt requirements/dev.txt pyproject.toml requirements/venv.sh | cksum
   pwd
 }
 
@@ -51,10 +51,9 @@ install() {
   touch $venv/installing
   rm -f $venv/stamp
   pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
-  # Sources are built with the pinned setuptools instead of whatever is newest today.
-  awk '/^setuptools==/ {on = 1} on {print} on && !/\\$/ {exit}' requirements/dev.txt >$venv/setuptools.txt
-  $pip --require-hashes -r $venv/setuptools.txt
-  $pip --require-hashes --no-build-isolation --use-pep517 -r requirements/dev.txt
+  # Sources are built with what build.txt pins instead of whatever is newest today.
+  $pip --require-hashes -r requirements/build.txt
+  $pip --require-hashes --no-build-isolation -r requirements/dev.txt
   $pip --no-deps --no-build-isolation -e .
   wanted >$venv/stamp
   rm $venv/installing
