@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
 
+from headrace.pipeline.config import BrokerConfig, TokensConfig
 from headrace.schemas.settings import Number, Settings, Start
 
 
@@ -153,3 +154,28 @@ class CheckpointConfig(Settings):
     """Save at least so often while there are unsaved steps."""
     keep: int = Field(default=3, ge=1)
     """Checkpoints whose weights are kept; ledgers are kept for ever."""
+
+
+class RankPlan(Settings):
+    """Everything one rank is told: the parts of the configuration that it uses, with names resolved."""
+
+    name: str
+    """The configuration's name."""
+    broker: BrokerConfig
+    """How the broker is reached."""
+    text_topic: str
+    """Topic whose end `stop: end` means."""
+    tokens: TokensConfig
+    """The lanes."""
+    train: TrainConfig
+    """The trainer's settings."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """Evaluation beside training."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """Checkpoints."""
+    tokenizer_path: str = ""
+    """Vocabulary files to put beside the weights, where this machine has them."""
+    max_tokens: int
+    """Longest row."""
+    end_on_command: bool = False
+    """With `stop: end`: the end is what lies in the text topic when the parent says so, not when the run starts."""

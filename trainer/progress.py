@@ -1,0 +1,190 @@
+"""What rank 0 knows of the run while it goes on, and how it tells the others outside.
+
+After every step all ranks send rank 0 a `RankReport`. From them `Progress` keeps the figures that people look at, and
+`Reporter` commits them once a second, in a thread of its own, as the positions of the run's *trained* group on the
+tokens topic: what lies before a lane's position is trained, and lane 0's notes carry the figures. So ingest (for the
+backlog) and `headrace status` need nothing but the broker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headrace.pipeline.topics import Broker
+from headrace.schemas.errors import TryAgain
+from headrace.schemas.position import Position
+from headrace.trainer.freshness import Ages
+from headrace.trainer.learner import StepResult
+
+#: Progressive accuracy is that of the last so many scored terms (records; masked tokens).
+ACCURACY_TERMS = 1000
+REPORT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """One rank's part of one step. Lanes are keyed by text, as JSON has it."""
+
+    offsets: dict[str, int]  # next unread offset of each owned lane
+    left: dict[str, int]  # tokens that have left each owned lane since the topic began: trained, held out or dropped
+    ages: dict[str, int]  # freshness of this step's records, by bucket of `freshness.Ages`
+    rows: int
+    tokens: int
+    padded_tokens: int
+    wait_s: float  # this rank waited so long for the step's data
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Figures of the run, on rank 0. `rows`, `tokens` and `ages` count from the run's first step, over all resumes."""
+
+    step: int = 0
+    rows: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    loss: float = 0.0
+    learning_rate: float = 0.0
+    ages: Ages = field(default_factory=Ages)
+    offsets: dict[int, int] = field(default_factory=dict)
+    left: dict[int, int] = field(default_factory=dict)
+    skipped_tokens: int = 0
+    first_step_ms: int | None = None
+    held_out_accuracy: float | None = None
+    wait_s: float = 0.0
+    scored: deque[tuple[float, int]] = field(default_factory=deque)
+    scored_terms: int = 0
+
+    def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport], now_ms: int) -> None:
+        self.step = step
+        self.first_step_ms = now_ms if self.first_step_ms is None else self.first_step_ms
+        for report in reports:
+            self.rows += report.rows
+            self.tokens += report.tokens
+            self.padded_tokens += report.padded_tokens
+            self.ages.merge(Ages({int(bucket): count for bucket, count in report.ages.items()}))
+            self.offsets.update({int(lane): offset for lane, offset in report.offsets.items()})
+            self.left.update({int(lane): tokens for lane, tokens in report.left.items()})
+        self.wait_s += max(report.wait_s for report in reports)
+        if result.score.count:
+            self.loss = result.score.mean_loss
+            self._score(result.score.correct, result.score.count)
+
+    def _score(self, correct: float, count: int) -> None:
+        self.scored.append((correct, count))
+        self.scored_terms += count
+        while self.scored_terms - self.scored[0][1] >= ACCURACY_TERMS:
+            self.scored_terms -= self.scored.popleft()[1]
+
+    @property
+    def accuracy(self) -> float | None:
+        """Progressive: scored before training, over about the last `ACCURACY_TERMS` terms."""
+        return sum(correct for correct, _ in self.scored) / self.scored_terms if self.scored_terms else None
+
+    def calibrate(self, emitted_tokens: int) -> None:
+        """All lanes were seen empty after ingest had emitted this much: what did not leave a lane never will."""
+        self.skipped_tokens = emitted_tokens - sum(self.left.values())
+
+    def figures(self, now_ms: int) -> dict[str, object]:
+        """What lane 0's notes carry."""
+        return {
+            "step": self.step,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            "held_out_accuracy": self.held_out_accuracy,
+            "freshness_p50_s": self.ages.quantile_s(0.5),
+            "freshness_p99_s": self.ages.quantile_s(0.99),
+            "learning_rate": self.learning_rate,
+            "records": self.rows,
+            "tokens": self.tokens,
+            "padded_tokens": self.padded_tokens,
+            "wait_s": round(self.wait_s, 3),
+            "first_step_ms": self.first_step_ms,
+            "skipped_tokens": self.skipped_tokens,
+            "reported_ms": now_ms,
+        }
+
+    def positions(self, now_ms: int) -> dict[int, Position]:
+        """Positions of the trained group."""
+        figures = self.figures(now_ms)
+        return {
+            lane: Position(offset, tokens=self.left.get(lane, 0), notes=figures if lane == 0 else {})
+            for lane, offset in self.offsets.items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """What a checkpoint keeps, so that a resumed run goes on counting."""
+        return {
+            "rows": self.rows,
+            "tokens": self.tokens,
+            "padded_tokens": self.padded_tokens,
+            "ages": {str(bucket): count for bucket, count in self.ages.counts.items()},
+            "left": {str(lane): tokens for lane, tokens in self.left.items()},
+            "skipped_tokens": self.skipped_tokens,
+            "first_step_ms": self.first_step_ms,
+            "held_out_accuracy": self.held_out_accuracy,
+            "scored": [list(pair) for pair in self.scored],
+        }
+
+    @classmethod
+    def from_json(cls, step: int, offsets: Mapping[int, int], fields: Mapping[str, Any]) -> Progress:
+        scored = deque((float(correct), int(count)) for correct, count in fields["scored"])
+        return cls(
+            step=step,
+            rows=fields["rows"],
+            tokens=fields["tokens"],
+            padded_tokens=fields["padded_tokens"],
+            ages=Ages(Counter({int(bucket): count for bucket, count in fields["ages"].items()})),
+            offsets=dict(offsets),
+            left={int(lane): tokens for lane, tokens in fields["left"].items()},
+            skipped_tokens=fields["skipped_tokens"],
+            first_step_ms=fields["first_step_ms"],
+            held_out_accuracy=fields["held_out_accuracy"],
+            scored=scored,
+            scored_terms=sum(count for _, count in scored),
+        )
+
+
+class Reporter:
+    """Commits the newest positions once a second. A broker that is away costs reports, never a step."""
+
+    def __init__(self, broker: Broker, group: str, topic: str, on_away: Callable[[TryAgain], None]) -> None:
+        self._broker = broker
+        self._group = group
+        self._topic = topic
+        self._on_away = on_away
+        self._newest: Callable[[], Mapping[int, Position]] | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, positions: Callable[[], Mapping[int, Position]]) -> None:
+        """Replace what the next report will say; `positions` is called when it is due."""
+        self._newest = positions
+
+    def close(self) -> None:
+        """Report once more and end."""
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(REPORT_S):
+            self._report()
+        self._report()
+
+    def _report(self) -> None:
+        newest, self._newest = self._newest, None
+        if newest is None:
+            return
+        try:
+            self._broker.set_positions(self._group, self._topic, newest())
+        except TryAgain as error:
+            self._on_away(error)

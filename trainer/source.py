@@ -1,0 +1,187 @@
+"""What the next step trains, agreed by all ranks before any of them begins it.
+
+One call of `next`, on every rank, in the same order:
+
+1. take micro-batches from the owned lanes (waits for lanes that have data; an empty lane gives nothing)
+2. collate them, so that the loss count is known
+3. exchange one small contribution with all ranks
+4. decide, from the contributions alone and so identically everywhere:
+       somebody was told to stop           -> end; what was taken is not trained and stays before the cursors
+       nothing anywhere, all lanes ended   -> end
+       nothing anywhere                    -> idle: no step; look again when data comes
+       fewer than `min_tokens`, at the end -> hold what there is and wait for more, at most `flush_s`
+       otherwise                           -> a step
+
+The loop calls `next` for step n + 1 in a thread while step n computes, so the device does not wait for any of this.
+Rank 0's contribution also carries what only one clock may decide: whether a checkpoint is due, whether a held batch is
+released, and the ends of the lanes once they are known.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from headrace.trainer.agree import Line
+from headrace.trainer.collate import Batch, Collate
+from headrace.trainer.stream import Taken
+from headrace.trainer.window import MicroBatch
+
+#: Between two looks while nothing is there. Data on this rank cuts it short; it delays only what other ranks found.
+IDLE_LOOK_S = 0.1
+
+
+class Lanes(Protocol):
+    """What is needed of `stream.LaneStream`."""
+
+    def take(self, wanted: Mapping[int, int]) -> Taken: ...
+    def wait_for_data(self, wait_s: float) -> None: ...
+    def fix_ends(self, ends: Mapping[int, int]) -> None: ...
+
+
+class Conductor(Protocol):
+    """Rank 0's decisions; see `conduct.Conductor`."""
+
+    def due(self, step: int, *, idle: bool) -> bool: ...
+    def release(self) -> bool: ...
+    def lane_ends(self) -> Mapping[int, int] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one rank brings to the agreement."""
+
+    micro_batches: int
+    tokens: int  # padded
+    count: int  # terms of the loss
+    at_end: int  # owned lanes that have nothing more for now
+    ended: int  # owned lanes that will never have more
+    stop: bool
+    due: bool = False
+    release: bool = False
+    ends: dict[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """One agreement. `ended` says why the run is over; a step has `global_micro_batches` > 0."""
+
+    step: int
+    global_micro_batches: int = 0
+    count: int = 0
+    micro_batches: tuple[MicroBatch, ...] = ()  # this rank's part
+    batches: tuple[Batch, ...] = ()
+    due: bool = False
+    ended: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRules:
+    """What bounds a step. `last_step` ends the run after that step."""
+
+    lanes: int  # of all ranks
+    owned: Sequence[int]
+    accumulate: int
+    min_tokens: int
+    last_step: int | None = None
+
+
+class StepSource:
+    """Sequence of agreements. `conductor` is given on rank 0 only."""
+
+    def __init__(
+        self,
+        stream: Lanes,
+        collate: Collate,
+        line: Line,
+        rules: StepRules,
+        stopping: threading.Event,
+        *,
+        step: int = 0,
+        conductor: Conductor | None = None,
+    ) -> None:
+        self._stream = stream
+        self._collate = collate
+        self._line = line
+        self._rules = rules
+        self._stopping = stopping
+        self._step = step
+        self._conductor = conductor
+        self._holding = False
+        self._idle = False
+
+    def next(self) -> Agreed:
+        """Agree on what comes next. Blocks while lanes have data that has not arrived, and while a batch is held."""
+        if self._step == self._rules.last_step:
+            return Agreed(self._step, ended="steps")
+        if self._idle:
+            self._stream.wait_for_data(IDLE_LOOK_S)
+        held: list[MicroBatch] = []
+        batches: list[Batch] = []
+        while True:
+            taken = self._stream.take(self._wanted(held))
+            held += taken.micro_batches
+            batches += [self._collate(micro_batch) for micro_batch in taken.micro_batches]
+            everyone = self._exchange(held, batches, taken)
+            agreed = self._decide(everyone, held, batches)
+            if agreed is not None:
+                return agreed
+            self._stream.wait_for_data(IDLE_LOOK_S)
+
+    def _wanted(self, held: Sequence[MicroBatch]) -> dict[int, int]:
+        wanted = dict.fromkeys(self._rules.owned, self._rules.accumulate)
+        for micro_batch in held:
+            wanted[micro_batch.lane] -= 1
+        return wanted
+
+    def _exchange(self, held: Sequence[MicroBatch], batches: Sequence[Batch], taken: Taken) -> list[Contribution]:
+        conductor = self._conductor
+        ends = conductor.lane_ends() if conductor else None
+        mine = Contribution(
+            micro_batches=len(held),
+            tokens=sum(micro_batch.padded_tokens for micro_batch in held),
+            count=sum(batch.count for batch in batches),
+            at_end=taken.lanes_at_end,
+            ended=taken.lanes_ended,
+            stop=self._stopping.is_set(),
+            due=conductor.due(self._step if self._idle else self._step + 1, idle=self._idle) if conductor else False,
+            release=conductor.release() if conductor and self._holding else False,
+            ends={str(lane): offset for lane, offset in ends.items()} if ends is not None else None,
+        )
+        return [Contribution(**item) for item in self._line.exchange_json(asdict(mine))]
+
+    def _decide(
+        self, everyone: Sequence[Contribution], held: Sequence[MicroBatch], batches: Sequence[Batch]
+    ) -> Agreed | None:
+        """From the contributions alone, so that every rank comes to the same. None: look again."""
+        root = everyone[0]
+        if root.ends is not None:
+            self._stream.fix_ends({int(lane): offset for lane, offset in root.ends.items()})
+        if any(rank.stop for rank in everyone):
+            return Agreed(self._step, ended="stopped")
+        micro_batches = sum(rank.micro_batches for rank in everyone)
+        ended = sum(rank.ended for rank in everyone) == self._rules.lanes
+        self._idle = micro_batches == 0
+        if micro_batches == 0:
+            self._holding = False
+            if ended:
+                return Agreed(self._step, ended="end")
+            return Agreed(self._step, due=root.due)
+        at_end = sum(rank.at_end for rank in everyone) == self._rules.lanes
+        small = sum(rank.tokens for rank in everyone) < self._rules.min_tokens
+        if small and at_end and not ended and not root.release:
+            self._holding = True
+            return None
+        self._holding = False
+        self._step += 1
+        order = sorted(range(len(held)), key=lambda index: held[index].lane)
+        return Agreed(
+            self._step,
+            global_micro_batches=micro_batches,
+            count=sum(rank.count for rank in everyone),
+            micro_batches=tuple(held[index] for index in order),
+            batches=tuple(batches[index] for index in order),
+            due=root.due,
+        )

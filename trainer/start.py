@@ -1,0 +1,52 @@
+"""Where a new run starts, and what it must know before its first step.
+
+The start is resolved once, by rank 0, and lies in the run's first checkpoint (step 0) before anything is trained: a
+run that is killed early starts at the same offsets again, even with `start: latest`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from headrace.pipeline.topics import Broker
+from headrace.schemas.errors import TopicError
+from headrace.schemas.settings import AtTime, Start
+from headrace.schemas.tokens import TokensMeta, decode
+
+_WAIT_S = 0.5
+
+
+def check_lanes(broker: Broker, topic: str, lanes: int) -> None:
+    """Raises TopicError when the tokens topic is missing or has another number of lanes."""
+    found = broker.describe(topic)
+    if found is None:
+        raise TopicError(f"there is no topic {topic!r} at {broker.address}: start ingest, or `headrace topics create`")
+    if found.partitions != lanes:
+        raise TopicError(
+            f"topic {topic!r} has {found.partitions} lanes, tokens.lanes says {lanes}: set it to {found.partitions} "
+            "(the lanes of a topic never change)"
+        )
+
+
+def start_offsets(broker: Broker, topic: str, start: Start) -> dict[int, int]:
+    """The offset at which each lane begins, for a new run."""
+    if isinstance(start, AtTime):
+        return broker.offsets_at(topic, int(start.time.timestamp() * 1000))
+    ends = broker.ends(topic)
+    return {lane: end.first if start == "earliest" else end.end for lane, end in ends.items()}
+
+
+def first_meta(broker: Broker, topic: str, offsets: dict[int, int], stopping: threading.Event) -> TokensMeta | None:
+    """Wait for the first token batch of any lane and return what it says of the tokenizer; None when told to stop.
+
+    A new run needs it to size the model's vocabulary; an old one has it in its checkpoint.
+    """
+    reader = broker.reader(topic, offsets)
+    try:
+        while not stopping.is_set():
+            messages = reader.poll(1, _WAIT_S).messages
+            if messages:
+                return decode(messages[0].value)[1]
+    finally:
+        reader.close()
+    return None
