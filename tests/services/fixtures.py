@@ -6,7 +6,6 @@ that runs already for the first. A machine that cannot run a broker skips, excep
 `HEADRACE_REQUIRE_SERVICES=1`, where that is a failure.
 """
 
-import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,8 @@ import pytest
 from tests.services import ServiceUnavailable
 from tests.services.kafka_broker import KafkaBroker
 
+_shared: list[KafkaBroker] = []
+
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -24,9 +25,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given:
         yield given
         return
-    broker = _session_broker(tmp_path_factory)
-    yield broker.address
-    broker.stop()
+    # One broker even where several folders' conftests import this: pytest makes a fixture of its own of each import.
+    if not _shared:
+        _shared.append(started(tmp_path_factory.mktemp("kafka")))
+    yield _shared[0].address
+    _shared[0].stop()
 
 
 @pytest.fixture
@@ -35,12 +38,6 @@ def kafka_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
     broker = started(tmp_path / "kafka")
     yield broker
     broker.stop()
-
-
-@functools.cache
-def _session_broker(tmp_path_factory: pytest.TempPathFactory) -> KafkaBroker:
-    """One broker even where several folders' conftests import `kafka`: each makes a fixture of its own of it."""
-    return started(tmp_path_factory.mktemp("kafka"))
 
 
 def started(folder: Path) -> KafkaBroker:
