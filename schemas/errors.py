@@ -4,6 +4,8 @@
     ├── TryAgain            retry: a service is away or slow; exit code 75
     │   ├── BrokerAway          the broker does not answer (names its address)
     │   ├── StoreAway           a file store does not answer
+    │   ├── Stalled             data that is there did not arrive within `stall_s` (names what is waited for)
+    │   ├── RankLost            a rank is gone or silent (names it); the ranks restart from the last checkpoint
     │   └── Fenced              another worker owns the work now: drop the buffers, go on
     ├── BadRecord           dead-letter: one record (or one message) is unusable, the run goes on
     └── Stop                stop: going on would lose, repeat or corrupt something; exit code 1
@@ -15,8 +17,6 @@
         ├── RecordsLost         retention deleted records before they were trained
         ├── TokensInvalid       a token batch is damaged or was made by another tokenizer
         ├── CheckpointDamaged   a checkpoint's files do not match its manifest
-        ├── Stalled             data that must come did not come within `stall_s`
-        ├── RankLost            a rank did not answer (names it)
         ├── ChildFailed         a stage process failed more often than it may
         └── LossNotFinite       the loss is NaN or infinite (names the records)
 
@@ -122,11 +122,11 @@ class CheckpointDamaged(Stop):
     """A checkpoint's files do not match its manifest."""
 
 
-class Stalled(Stop):
+class Stalled(TryAgain):
     """Data that is there did not arrive within `stall_s`."""
 
 
-class RankLost(Stop):
+class RankLost(TryAgain):
     """A rank closed its connection or did not answer in time."""
 
 

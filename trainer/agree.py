@@ -87,6 +87,10 @@ class Line:
                     selector.unregister(key.fileobj)
         return [received[rank] for rank in range(self._meeting.ranks)]
 
+    def gather_json(self, payload: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """`gather` of JSON objects."""
+        return [json.loads(item) for item in self.gather(json.dumps(payload).encode())]
+
     def close(self) -> None:
         for peer in self._peers.values():
             peer.close()

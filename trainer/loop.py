@@ -1,0 +1,156 @@
+"""The training loop of one rank, without Paddle: what learns is behind `learner.Learner`.
+
+The order of a step; the numbers stand again in the code:
+
+1. take the agreement on this step, and let a thread begin the one on the next
+2. learn: forward, backward, reduce, optimizer step, on all ranks together
+3. advance the cursors: from here on these records are trained
+4. note the rows in the ledger, keep the held-out ones
+5. send this rank's figures to rank 0
+6. evaluate and save, when due
+
+A kill anywhere leaves the last checkpoint, in which weights, cursors and ledger belong together; what came after it is
+done again in the same way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow.compute as pc
+
+from headrace.schemas.cursor import Cursor
+from headrace.trainer.agree import Line
+from headrace.trainer.freshness import Ages
+from headrace.trainer.held_out import HeldOut
+from headrace.trainer.learner import Learner, Score, StepResult
+from headrace.trainer.ledger import LedgerRows
+from headrace.trainer.progress import RankReport
+from headrace.trainer.source import Agreed, StepSource
+from headrace.trainer.window import MicroBatch
+
+#: A step whose micro-batches hold nothing to learn from moves the cursors and is noted; the learner is not asked.
+NOTHING_LEARNT = StepResult(Score(0.0, 0.0, 0), 0.0)
+
+
+class Lanes(Protocol):
+    """What the loop needs of `stream.LaneStream`."""
+
+    def trained(self, micro_batches: Sequence[MicroBatch]) -> None: ...
+    def cursors(self) -> Mapping[int, Cursor]: ...
+
+
+class Watcher(Protocol):
+    """Rank 0's view of the loop; other ranks have none."""
+
+    def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport]) -> None: ...
+    def idle(self) -> None: ...
+    def evaluated(self, step: int, score: Score) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """What a rank's loop works with."""
+
+    source: StepSource
+    lanes: Lanes
+    learner: Learner
+    ledger: LedgerRows
+    held_out: HeldOut
+    results: Line
+    learning_rate: Callable[[int], float]
+    evaluate: Callable[[], Score | None]  # on all ranks together
+    save: Callable[[int], None]  # on all ranks together; called with the step that is saved
+    watcher: Watcher | None = None
+
+
+class Loop:
+    """One rank's loop. `left` counts, per lane, the tokens that have left it since the topic began."""
+
+    def __init__(
+        self,
+        parts: LoopParts,
+        left: dict[int, int],
+        evaluate_every: int | None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._parts = parts
+        self._left = left
+        self._evaluate_every = evaluate_every
+        self._now_ms = now_ms
+        self._wait_s = 0.0
+
+    def run(self, saved_step: int) -> str:
+        """Train until the agreement ends the run; returns why: `end`, `steps` or `stopped`.
+
+        `saved_step` is the step of the last checkpoint. What was trained since is saved before this returns.
+        """
+        parts = self._parts
+        ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        try:
+            future = ahead.submit(parts.source.next)
+            while (agreed := self._wait(future)).ended is None:  # 1
+                future = ahead.submit(parts.source.next)
+                if agreed.global_micro_batches:
+                    self._step(agreed)
+                elif parts.watcher is not None:
+                    parts.watcher.idle()
+                if agreed.due and agreed.step > saved_step:  # 6
+                    parts.save(agreed.step)
+                    saved_step = agreed.step
+        finally:
+            # After an error the thread may wait for a rank that never comes: the process ends without it.
+            ahead.shutdown(wait=False, cancel_futures=True)
+        if agreed.ended != "stopped":
+            self._evaluate(agreed.step)
+        if agreed.step > saved_step:
+            parts.save(agreed.step)
+        return agreed.ended
+
+    def _wait(self, future: Future[Agreed]) -> Agreed:
+        began = time.monotonic()
+        agreed = future.result()
+        self._wait_s = time.monotonic() - began
+        return agreed
+
+    def _step(self, agreed: Agreed) -> None:
+        parts = self._parts
+        result = NOTHING_LEARNT
+        if agreed.count:
+            result = parts.learner.step(agreed.batches, agreed.count, parts.learning_rate(agreed.step))  # 2
+        parts.lanes.trained(agreed.micro_batches)  # 3
+        stepped_ms = self._now_ms()
+        parts.ledger.add(agreed.step, agreed.micro_batches, stepped_ms)  # 4
+        parts.held_out.add(agreed.micro_batches)
+        reports = parts.results.gather_json(self._report(agreed, stepped_ms).to_json())  # 5
+        if parts.watcher is not None:
+            parts.watcher.stepped(agreed.step, result, [RankReport(**report) for report in reports])
+        if self._evaluate_every is not None and agreed.step % self._evaluate_every == 0:  # 6
+            self._evaluate(agreed.step)
+
+    def _report(self, agreed: Agreed, stepped_ms: int) -> RankReport:
+        ages = Ages()
+        for micro_batch in agreed.micro_batches:
+            self._left[micro_batch.lane] = self._left.get(micro_batch.lane, 0) + micro_batch.left_tokens
+            if len(micro_batch.rows):
+                published_ms = np.asarray(pc.cast(micro_batch.rows.column("published"), "int64"))
+                ages.add((stepped_ms - published_ms) / 1000)
+        return RankReport(
+            offsets={str(lane): cursor.start for lane, cursor in self._parts.lanes.cursors().items()},
+            left={str(lane): tokens for lane, tokens in self._left.items()},
+            ages={str(bucket): count for bucket, count in ages.counts.items()},
+            rows=sum(len(micro_batch.rows) for micro_batch in agreed.micro_batches),
+            tokens=sum(micro_batch.tokens for micro_batch in agreed.micro_batches),
+            padded_tokens=sum(micro_batch.padded_tokens for micro_batch in agreed.micro_batches),
+            wait_s=self._wait_s,
+        )
+
+    def _evaluate(self, step: int) -> None:
+        score = self._parts.evaluate()
+        if score is not None and self._parts.watcher is not None:
+            self._parts.watcher.evaluated(step, score)
