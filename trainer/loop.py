@@ -25,6 +25,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from headrace.schemas.cursor import Cursor
+from headrace.schemas.errors import LossNotFinite
+from headrace.schemas.ledger import ORIGIN_COLUMNS
+from headrace.schemas.record import Origin
 from headrace.trainer.agree import Line
 from headrace.trainer.freshness import Ages
 from headrace.trainer.held_out import HeldOut
@@ -33,6 +36,8 @@ from headrace.trainer.ledger import LedgerRows
 from headrace.trainer.progress import RankReport
 from headrace.trainer.source import Agreed, StepSource
 from headrace.trainer.window import MicroBatch
+
+_MOST_NAMED = 20
 
 #: A step whose micro-batches hold nothing to learn from moves the cursors and is noted; the learner is not asked.
 NOTHING_LEARNT = StepResult(Score(0.0, 0.0, 0), 0.0)
@@ -122,7 +127,7 @@ class Loop:
         parts = self._parts
         result = NOTHING_LEARNT
         if agreed.count:
-            result = parts.learner.step(agreed.batches, agreed.count, parts.learning_rate(agreed.step))  # 2
+            result = self._learn(agreed)  # 2
         parts.lanes.trained(agreed.micro_batches)  # 3
         stepped_ms = self._now_ms()
         parts.ledger.add(agreed.step, agreed.micro_batches, stepped_ms)  # 4
@@ -132,6 +137,18 @@ class Loop:
             parts.watcher.stepped(agreed.step, result, [RankReport(**report) for report in reports])
         if self._evaluate_every is not None and agreed.step % self._evaluate_every == 0:  # 6
             self._evaluate(agreed.step)
+
+    def _learn(self, agreed: Agreed) -> StepResult:
+        try:
+            rate = self._parts.learning_rate(agreed.step - 1)
+            return self._parts.learner.step(agreed.batches, agreed.count, rate)
+        except LossNotFinite as error:
+            if not error.batches:
+                raise
+            origins = [origin for number in error.batches for origin in origins_of(agreed.micro_batches[number])]
+            more = f" and {len(origins) - _MOST_NAMED} more" if len(origins) > _MOST_NAMED else ""
+            named = ", ".join(str(origin) for origin in origins[:_MOST_NAMED])
+            raise LossNotFinite(f"{error}; records: {named}{more}", error.batches) from error
 
     def _report(self, agreed: Agreed, stepped_ms: int) -> RankReport:
         ages = Ages()
@@ -154,3 +171,9 @@ class Loop:
         score = self._parts.evaluate()
         if score is not None and self._parts.watcher is not None:
             self._parts.watcher.evaluated(step, score)
+
+
+def origins_of(micro_batch: MicroBatch) -> list[Origin]:
+    """The names of a micro-batch's records, in the order they are trained."""
+    columns = (micro_batch.rows.column(name).to_pylist() for name in ORIGIN_COLUMNS)
+    return [Origin(*values) for values in zip(*columns, strict=True)]

@@ -159,15 +159,20 @@ class Reporter:
         self._group = group
         self._topic = topic
         self._on_away = on_away
-        self._newest: Callable[[], Mapping[int, Position]] | None = None
+        self._newest: Mapping[int, Position] | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def post(self, positions: Callable[[], Mapping[int, Position]]) -> None:
-        """Replace what the next report will say; `positions` is called when it is due."""
+    @property
+    def wants(self) -> bool:
+        """Whether the last post has been reported: building a post costs a little."""
+        return self._newest is None
+
+    def post(self, positions: Mapping[int, Position]) -> None:
+        """Replace what the next report will say."""
         self._newest = positions
 
     def close(self) -> None:
@@ -185,6 +190,6 @@ class Reporter:
         if newest is None:
             return
         try:
-            self._broker.set_positions(self._group, self._topic, newest())
+            self._broker.set_positions(self._group, self._topic, newest)
         except TryAgain as error:
             self._on_away(error)

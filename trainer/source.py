@@ -47,6 +47,7 @@ class Conductor(Protocol):
     def due(self, step: int, *, idle: bool) -> bool: ...
     def release(self) -> bool: ...
     def lane_ends(self) -> Mapping[int, int] | None: ...
+    def agreed(self, *, stepped: bool, due: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,8 @@ class StepSource:
             everyone = self._exchange(held, batches, taken)
             agreed = self._decide(everyone, held, batches)
             if agreed is not None:
+                if self._conductor is not None and agreed.ended is None:
+                    self._conductor.agreed(stepped=agreed.global_micro_batches > 0, due=agreed.due)
                 return agreed
             self._stream.wait_for_data(IDLE_LOOK_S)
 
