@@ -14,7 +14,10 @@ find_python() {
   tried=
   for name in ${PYTHON:-python3.11 python3.12 python3 python}; do
     # Run it: a pyenv shim is on the PATH for versions that it then refuses to start.
-    version=$("$name" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
+    if ! version=$("$name" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); then
+      command -v "$name" >/dev/null && tried="$tried $name does not start;"
+      continue
+    fi
     case $version in
       3.11 | 3.12) ;;
       *) tried="$tried $name is $version;" && continue ;;
