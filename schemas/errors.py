@@ -135,4 +135,8 @@ class ChildFailed(Stop):
 
 
 class LossNotFinite(Stop):
-    """The loss of a step is NaN or infinite."""
+    """The loss of a step is NaN or infinite. Carries which of this rank's batches are to blame, so they can be named."""
+
+    def __init__(self, message: str, batches: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.batches = batches

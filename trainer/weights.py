@@ -1,8 +1,7 @@
-"""Weights as arrays under structured names: hashing, reading and writing files. No Paddle.
+"""Weights as arrays under structured names: hashing them, and reading them from a model folder. No Paddle.
 
-A checkpoint's model folder is what PaddleNLP 2.8.1's `from_pretrained` takes: `config.json` and `model.safetensors`.
-The safetensors header must carry the metadata `{"format": "np"}`: without any metadata PaddleNLP fails, and it refuses
-"pd". Tied weights are written under each of their names, as PaddleNLP does, or it warns that some are missing.
+PaddleNLP 2.8.1's `from_pretrained` takes a folder with `config.json` and `model.safetensors` whose header carries the
+metadata `{"format": "np"}`: without any metadata it fails, and it refuses "pd".
 
 `read` takes the layouts that PaddleNLP publishes. Its `.pdparams` are pickles, and nothing from outside is unpickled
 here, so they are read by a reader that can build NumPy arrays and containers and nothing else.
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
 from headrace.schemas.errors import UsageError
 
@@ -35,11 +34,6 @@ _LAYOUTS = (
     "model_state.pdparams.index.json",
     "model_state.pdparams",
 )
-
-
-def encode(arrays: Arrays) -> bytes:
-    """One safetensors file. Costs a copy of everything."""
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata={"format": "np"})
 
 
 def weight_hash(arrays: Arrays) -> str:
@@ -71,7 +65,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     if path.suffix == ".pdparams":
         return _read_pdparams(path)
     try:
-        return load_file(path)
+        return dict(load_file(path))
     except (SafetensorError, TypeError) as error:
         raise UsageError(f"model: {path} is not a readable safetensors file ({error}): fetch it again") from error
 

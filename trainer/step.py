@@ -1,0 +1,205 @@
+"""PaddleLearner: one optimizer step over this rank's part of a global batch.
+
+1. Each micro-batch: seed the dropout with the batch's own seed, forward, backward of (summed loss / global count).
+   Gradients add up in the order of the batches.
+2. Sum gradients, loss, right predictions and failure marks over all ranks (`distributed.reduce_step`).
+3. Everything that decides what happens next is read off those sums, so all ranks decide alike: a rank failed; the loss
+   or the gradient is not finite; fp16 overflowed (repeat from 1 at a lower scale).
+4. Clip to the global norm, step.
+
+Up to 4 no weight has changed. All ranks end with the same bits: they start with the same, and add the same sums.
+The device is waited for once, in 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import paddle
+
+from headrace.schemas.errors import LossNotFinite
+from headrace.trainer import evaluate, optimizer
+from headrace.trainer.collate import Batch
+from headrace.trainer.config import TrainConfig
+from headrace.trainer.distributed import Ranks, failure_vector, raise_failure, reduce_step
+from headrace.trainer.learner import LearnerState, Score, StepResult
+from headrace.trainer.model import Built
+from headrace.trainer.optimizer import Optimizer
+from headrace.trainer.precision import LossScale, Precision, choose
+from headrace.trainer.tasks import LOSSES
+from headrace.trainer.tasks.inputs import Loss, Network, Tensor
+from headrace.trainer.weights import weight_hash
+
+_LOSS_SCALE = "loss_scale"
+_MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What is trained: the network, its loss, and the files that a loader needs beside the weights."""
+
+    network: Network
+    loss: Loss
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """A forward and backward pass over all ranks, before anything is changed."""
+
+    loss: float  # mean
+    correct: float
+    gradients: list[Tensor]  # of the mean loss, unscaled
+    norm: float
+    losses: list[Tensor]  # of this rank's batches that have terms
+
+
+class PaddleLearner:
+    """The `Learner` on Paddle. `create` makes one."""
+
+    def __init__(
+        self, model: Model, optimizer: Optimizer, clip_norm: float, ranks: Ranks, precision: Precision
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._clip_norm = clip_norm
+        self._ranks = ranks
+        self._precision = precision
+        self._scale = LossScale() if precision.scaled else LossScale(1.0)
+
+    def step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
+        """See `Learner.step`."""
+        try:
+            return self._step(batches, count, learning_rate)
+        finally:
+            self._clear_gradients()
+
+    def _step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
+        sums = self._pass(batches, count)
+        while self._precision.scaled and not math.isfinite(sums.norm) and not self._scale.lowest:
+            self._scale = self._scale.after(overflow=True)
+            self._clear_gradients()
+            sums = self._pass(batches, count)
+        if not math.isfinite(sums.loss) or not math.isfinite(sums.norm):
+            raise self._not_finite(sums, batches)
+        if sums.norm > self._clip_norm:
+            optimizer.scale_(sums.gradients, self._clip_norm / sums.norm)
+        self._optimizer.step(sums.gradients, learning_rate)
+        if self._precision.scaled:
+            self._scale = self._scale.after(overflow=False)
+        return StepResult(Score(sums.loss * count, sums.correct, count), sums.norm)
+
+    def evaluate(self, batches: Sequence[Batch]) -> Score:
+        """See `Learner.evaluate`."""
+        with self._autocast():
+            return evaluate.score(self._model.network, self._model.loss, batches, self._ranks)
+
+    def state(self) -> LearnerState:
+        """A copy of everything. Tied weights stand under each of their names, as PaddleNLP saves them."""
+        arrays = self._optimizer.arrays()
+        if self._precision.scaled:
+            arrays[_LOSS_SCALE] = np.array([self._scale.value, self._scale.good_steps])
+        return LearnerState(self._weights(), arrays, dict(self._model.files))
+
+    def load(self, state: LearnerState) -> None:
+        """Go on from `state`. Raises ResumeRefused, with nothing changed, where it belongs to another model."""
+        tensors = self._model.network.state_dict()
+        optimizer.refuse_mismatch("weights", tensors, state.weights)
+        arrays = dict(state.optimizer)
+        scale = arrays.pop(_LOSS_SCALE, None)
+        self._optimizer.load(arrays)
+        for name, tensor in tensors.items():
+            tensor.set_value(state.weights[name])
+        if scale is not None and self._precision.scaled:
+            self._scale = LossScale(float(scale[0]), int(scale[1]))
+
+    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Start from another run's weights with a fresh optimizer. Raises ResumeRefused for another model's."""
+        tensors = self._model.network.state_dict()
+        optimizer.refuse_mismatch("weights", tensors, weights)
+        for name, tensor in tensors.items():
+            tensor.set_value(weights[name])
+
+    def weight_hash(self) -> str:
+        """See `Learner.weight_hash`."""
+        return weight_hash(self._weights())
+
+    def _pass(self, batches: Sequence[Batch], count: int) -> _Sums:
+        """Steps 1 to 3 of the module's order. Collective."""
+        parameters = list(self._optimizer.parameters.values())
+        losses: list[Tensor] = []
+        rights: list[Tensor] = []
+        error: Exception | None = None
+        try:
+            for batch in batches:
+                if batch.count:
+                    self._forward_backward(batch, count, losses, rights)
+        except Exception as caught:  # noqa: BLE001 raised below, after the sum that the other ranks wait in
+            error = caught
+        zero = paddle.zeros([], dtype="float32")
+        own = [paddle.stack([zero, *losses]).sum(), paddle.stack([zero, *rights]).sum()]
+        failures = paddle.to_tensor(failure_vector(self._ranks, error is not None).astype(np.float32))
+        gradients, totals = reduce_step(self._ranks, parameters, paddle.concat([paddle.stack(own), failures]))
+        raise_failure(self._ranks, totals[2:], error)
+        if self._scale.value != 1.0:
+            optimizer.scale_(gradients, 1.0 / self._scale.value)
+        norm = optimizer.global_norm(gradients)
+        return _Sums(float(totals[0]) / count, float(totals[1]), gradients, norm, losses)
+
+    def _forward_backward(self, batch: Batch, count: int, losses: list[Tensor], rights: list[Tensor]) -> None:
+        """Add one micro-batch to the gradients and the sums."""
+        paddle.seed(batch.seed & _MAX_SEED)
+        with self._autocast():
+            loss_sum, right = self._model.loss(self._model.network, batch.arrays)
+        (loss_sum * (self._scale.value / count)).backward()
+        losses.append(loss_sum.detach().astype("float32"))
+        rights.append(right)
+
+    def _clear_gradients(self) -> None:
+        for parameter in self._optimizer.parameters.values():
+            parameter.clear_gradient(False)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self._precision.autocast is None:
+            return nullcontext()
+        context: AbstractContextManager[Any] = paddle.amp.auto_cast(dtype=self._precision.autocast, level="O1")
+        return context
+
+    def _weights(self) -> dict[str, np.ndarray]:
+        return {name: np.array(tensor.numpy()) for name, tensor in self._model.network.state_dict().items()}
+
+    def _not_finite(self, sums: _Sums, batches: Sequence[Batch]) -> LossNotFinite:
+        """Say which of this rank's batches are to blame; none where another rank's are."""
+        with_terms = [position for position, batch in enumerate(batches) if batch.count]
+        bad = tuple(
+            position for position, loss in zip(with_terms, sums.losses, strict=True) if not math.isfinite(loss.item())
+        )
+        what = f"loss is {sums.loss}" if not math.isfinite(sums.loss) else f"gradient's norm is {sums.norm}"
+        lanes = ", ".join(f"micro-batch {position} of lane {batches[position].lane}" for position in bad)
+        where = lanes or "not in the batches of this rank"
+        return LossNotFinite(
+            f"the {what} (rank {self._ranks.rank}: {where}); no weight has changed: "
+            "look at the records, or lower optimizer.learning_rate, and go on from the last checkpoint",
+            bad,
+        )
+
+
+def create(built: Built, settings: TrainConfig, ranks: Ranks) -> PaddleLearner:
+    """A learner for `settings.task` over `built`, on the device that `distributed.join` chose."""
+    trainable = {name: tensor for name, tensor in built.network.named_parameters() if not tensor.stop_gradient}
+    ordered = {name: trainable[name] for name in sorted(trainable)}
+    on_gpu = paddle.get_device().startswith("gpu")
+    bf16_supported = bool(on_gpu and paddle.amp.is_bfloat16_supported())
+    model = Model(built.network, LOSSES[settings.task.type], built.files)
+    return PaddleLearner(
+        model,
+        optimizer.create(ordered, settings.optimizer),
+        settings.optimizer.clip_norm,
+        ranks,
+        choose(settings.precision, on_gpu=on_gpu, bf16_supported=bf16_supported),
+    )
