@@ -56,10 +56,11 @@ IN_A_FUNCTION = {
 # Modules that turn bytes into live objects, and functions that do so on the quiet (some by way of other ranks).
 UNPICKLERS = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "multiprocessing"}
 UNPICKLING_CALLS = (
-    "pickle.load", "pickle.loads", "pickle.Unpickler", "paddle.load", "torch.load", ".read_pickle", "yaml.load", "yaml.unsafe_load", "yaml.full_load",
+    "pickle.load", "pickle.loads", "pickle.Unpickler", ".read_pickle", "paddle.load", "torch.load",
+    "yaml.load", "yaml.unsafe_load", "yaml.full_load",
     ".all_gather_object", ".broadcast_object_list", ".scatter_object_list",
 )  # fmt: skip
-# PaddleNLP publishes weights as pickles. Read by an Unpickler that resolves six names, all of arrays, and refuses others.
+# PaddleNLP publishes weights as pickles. This module reads them by an Unpickler that knows six names, all of arrays.
 ARRAYS_ONLY = "trainer/weights.py"
 
 # Hosts that the tree may name: specifications, and where people read on. Addresses of package registries belong to the
