@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import fnmatch
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -291,6 +293,23 @@ def test_the_images_run_the_versions_that_were_tested(name: str) -> None:
 def test_ingest_needs_no_paddle() -> None:
     assert not [pin for pin in _pins("ingest") if "paddle" in pin]
     assert {"paddlepaddle", "paddlenlp"} <= _pins("trainer").keys()
+
+
+def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    """The stages' folders reach it through the links; data files need an entry in package-data."""
+    package = [name for name in files() if name.startswith(("src/", *(f"{stage}/" for stage in STAGES)))]
+    for name in [*package, "pyproject.toml", "README.md", "LICENSE"]:
+        copy = tmp_path / "tree" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, copy)
+    for stage in STAGES:
+        (tmp_path / "tree/src/headrace" / stage).symlink_to(Path("..", "..", stage))
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    subprocess.run([*pip, str(tmp_path / "tree")], check=True, timeout=240)
+    (wheel,) = tmp_path.glob("headrace-*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    expected = {f"headrace/{name.removeprefix('src/headrace/')}" for name in package}
+    assert expected - held == set()
 
 
 HELP = """
