@@ -24,6 +24,7 @@ Appended = tuple[bytes, bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Partition:
+    number: int
     slot: int
     first: int
     next: int
@@ -62,7 +63,7 @@ def find_partitions(connection: sqlite3.Connection, topic: str) -> dict[int, Par
     ).fetchall()
     if not rows:
         raise no_such_topic(topic)
-    return {partition: Partition(*rest) for partition, *rest in rows}
+    return {row[0]: Partition(*row) for row in rows}
 
 
 def no_such_topic(topic: str) -> TopicError:
@@ -70,25 +71,22 @@ def no_such_topic(topic: str) -> TopicError:
 
 
 def fetch(
-    connection: sqlite3.Connection, wanted: Sequence[tuple[int, Partition, int]], max_messages: int, max_bytes: int
+    connection: sqlite3.Connection, partition: Partition, offset: int, max_messages: int, max_bytes: int
 ) -> list[Message]:
-    """Messages of the `wanted` (number, partition, offset), in this order, until one of the bounds is reached."""
+    """Messages from `offset` on, until one of the bounds is reached."""
     messages: list[Message] = []
-    for number, partition, offset in wanted:
-        if len(messages) >= max_messages or max_bytes <= 0:
+    base = partition.slot << OFFSET_BITS
+    rows = connection.execute(
+        "SELECT id - ?, timestamp_ms, value, key, headers FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+        (base, base + offset, base + partition.next, max_messages),
+    )
+    number = partition.number
+    for at, timestamp_ms, value, key, headers in rows:
+        messages.append(Message(number, at, timestamp_ms, value, key, decode_headers(headers) if headers else ()))
+        max_bytes -= len(value)
+        if max_bytes <= 0:
             break
-        base = partition.slot << OFFSET_BITS
-        rows = connection.execute(
-            "SELECT id - ?, timestamp_ms, value, key, headers FROM messages WHERE id >= ? AND id < ? "
-            "ORDER BY id LIMIT ?",
-            (base, base + offset, base + partition.next, max_messages - len(messages)),
-        )
-        for at, timestamp_ms, value, key, headers in rows:
-            messages.append(Message(number, at, timestamp_ms, value, key, decode_headers(headers) if headers else ()))
-            max_bytes -= len(value)
-            if max_bytes <= 0:
-                break
-        rows.close()
+    rows.close()
     return messages
 
 

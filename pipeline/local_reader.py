@@ -16,7 +16,7 @@ from typing import Final
 from headrace.pipeline import local_log
 from headrace.pipeline.local_log import Partition
 from headrace.pipeline.local_store import Store
-from headrace.pipeline.topics import Fetched
+from headrace.pipeline.topics import Fetched, Message
 from headrace.schemas.errors import RecordsLost, TopicError
 
 MAX_POLL_BYTES: Final = 64 * 2**20  # a poll returns no more messages once it holds so many bytes
@@ -24,7 +24,7 @@ CURE_OF_READERS: Final = "start again with `train.start: latest` or with a new `
 
 
 class LocalReader:
-    """Reads from the offsets it holds; they move only when a whole fetch has succeeded."""
+    """Reads given partitions, each from the offset it holds."""
 
     def __init__(self, store: Store, topic: str, offsets: Mapping[int, int], cure: str = CURE_OF_READERS) -> None:
         self._store = store
@@ -53,14 +53,22 @@ class LocalReader:
         numbers = sorted(self._offsets)
         self._turn = (self._turn + 1) % len(numbers)
         numbers = numbers[self._turn :] + numbers[: self._turn]
+        messages: list[Message] = []
+        offsets = dict(self._offsets)
+        max_bytes = MAX_POLL_BYTES
         with self._store.snapshot() as connection:
             partitions = local_log.find_partitions(connection, self._topic)
             for number in numbers:
                 self._check(number, partitions.get(number))
-            wanted = [(n, partitions[n], self._offsets[n]) for n in numbers if n not in self._paused]
-            messages = local_log.fetch(connection, wanted, max_messages, MAX_POLL_BYTES)
-        self._offsets.update({message.partition: message.offset + 1 for message in messages})
-        at_end = {number: at for number, at in self._offsets.items() if at == partitions[number].next}
+            for number in numbers:
+                max_here = 0 if number in self._paused or max_bytes <= 0 else max_messages - len(messages)
+                if max_here > 0 and offsets[number] < partitions[number].next:
+                    found = local_log.fetch(connection, partitions[number], offsets[number], max_here, max_bytes)
+                    messages += found
+                    offsets[number] = found[-1].offset + 1
+                    max_bytes -= sum(len(message.value) for message in found)
+        self._offsets = offsets  # only now: where something failed, the same is read again
+        at_end = {number: offset for number, offset in offsets.items() if offset == partitions[number].next}
         return Fetched(messages, at_end)
 
     def pause(self, partitions: Sequence[int]) -> None:
