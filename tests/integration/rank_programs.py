@@ -1,0 +1,257 @@
+"""What the ranks of test_ranks_*.py do: programs that run in real processes, which meet over Gloo on 127.0.0.1.
+
+`launch` starts one process per rank, which runs programs one after the other (importing Paddle costs seconds), and
+returns what each rank found. A program is a function of (ranks, folder) that returns arrays; they are written to
+folder/rank-R.npz as PROGRAM/NAME. Run as `python -m tests.integration.rank_programs FOLDER PROGRAM...`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.trainer.device import rank_environment, trainer_environment
+
+ROOT = Path(__file__).parents[2]
+ALLOWED_S = 180
+
+Found = dict[str, np.ndarray]
+
+
+def launch(programs: Sequence[str], folder: Path, ranks: int, expect: Sequence[int] | None = None) -> list[Found]:
+    """Run `programs` on `ranks` processes and wait for all; `expect` are the exit codes, all 0 unless said."""
+    endpoints = [f"127.0.0.1:{port}" for port in free_ports(ranks)]
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-W", "ignore", "-m", "tests.integration.rank_programs", str(folder), *programs]
+    children = []
+    for rank in range(ranks):
+        environment = os.environ | rank_environment(ranks) | trainer_environment(rank, endpoints)
+        environment["PYTHONPATH"] = str(ROOT)
+        with (folder / f"rank-{rank}.log").open("wb") as log:
+            children.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log))
+    try:
+        codes = [child.wait(ALLOWED_S) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    logs = "\n".join((folder / f"rank-{rank}.log").read_text()[-3000:] for rank in range(ranks))
+    assert codes == list(expect or [0] * ranks), f"exit codes {codes}:\n{logs}"
+    return [read(folder / f"rank-{rank}.npz") for rank in range(ranks) if (folder / f"rank-{rank}.npz").exists()]
+
+
+def free_ports(count: int) -> list[int]:
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in servers]
+    for server in servers:
+        server.close()
+    return ports
+
+
+def read(path: Path) -> Found:
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+def share(batches: Sequence[Any], ranks: Any, first: int) -> Sequence[Any]:
+    """Of two ranks the first takes the `first` leading batches and the second the rest; one rank takes all."""
+    if ranks.world == 1:
+        return batches
+    return batches[:first] if ranks.rank == 0 else batches[first:]
+
+
+def gradients(ranks: Any, folder: Path) -> Found:
+    """The gradient of the same micro-batches, shared out unevenly, and of one batch that holds all their rows.
+
+    With fresh moments and no clipping the first moment after one step is the gradient times a constant.
+    """
+    from tests.unit.trainer.paddle import tiny
+
+    found: Found = {}
+    for task, make in ((tiny.CLASSIFICATION, tiny.classification_batch), (tiny.MASKED_LM, tiny.masked_lm_batch)):
+        batches = [make(number, rows=number + 1) for number in range(6)]
+        count = tiny.total(batches)
+        splits: dict[str, Sequence[Any]] = {
+            "uneven": share(batches, ranks, 4),
+            "one-empty": share(batches, ranks, 6),
+            "one-big-batch": share([tiny.one_batch(batches)], ranks, 1),
+        }
+        for name, mine in splits.items():
+            learner = tiny.learner(tiny.settings(task), ranks)
+            result = learner.step(mine, count, 1e-3)
+            key = f"{task['type']}/{name}"
+            found[f"{key}/gradient"] = first_moments(learner)
+            found[f"{key}/score"] = np.array([result.score.loss, result.score.correct, result.score.count])
+            found[f"{key}/hash"] = np.array(learner.weight_hash())
+    return found
+
+
+def first_moments(learner: Any) -> np.ndarray:
+    arrays = learner.state().optimizer
+    return np.concatenate([arrays[key].reshape(-1) for key in sorted(arrays) if key.endswith("/moment1")])
+
+
+def partly_used(ranks: Any, folder: Path) -> Found:
+    """A parameter that only some micro-batches use, and on one rank not the last one (known-failures 27)."""
+    from tests.unit.trainer.paddle import tiny, two_branches
+
+    batches = [two_branches.batch(number, branch=number == 1) for number in range(4)]
+    found: Found = {}
+    for name, first in (("used-by-rank-0", 2), ("used-by-rank-1", 1)):
+        learner = two_branches.learner(ranks)
+        learner.step(share(batches, ranks, first), tiny.total(batches), 1e-2)
+        found[f"{name}/hash"] = np.array(learner.weight_hash())
+        found[f"{name}/gradient"] = first_moments(learner)
+    return found
+
+
+def five_steps(ranks: Any, folder: Path) -> Found:
+    """Two learners in one process train five steps with dropout; an unequal, an empty share among them."""
+    from tests.unit.trainer.paddle import tiny
+
+    found: Found = {}
+    for repeat in ("once", "again"):
+        learner = tiny.learner(tiny.settings(dropout=0.1), ranks)
+        hashes, losses = [learner.weight_hash()], []
+        for step in range(5):
+            batches = [tiny.classification_batch(10 * step + number) for number in range(4)]
+            result = learner.step(share(batches, ranks, step), tiny.total(batches), 1e-2)
+            hashes.append(learner.weight_hash())
+            losses.append([result.score.mean_loss, result.grad_norm])
+        found[f"{repeat}/hashes"] = np.array(hashes)
+        found[f"{repeat}/losses"] = np.array(losses)
+        found |= {f"{repeat}/weights/{name}": array for name, array in learner.state().weights.items()}
+    return found
+
+
+def four_steps(ranks: Any, folder: Path) -> Found:
+    return trained(ranks, range(4), None)
+
+
+def two_steps(ranks: Any, folder: Path) -> Found:
+    return trained(ranks, range(2), None)
+
+
+def two_more_steps(ranks: Any, folder: Path) -> Found:
+    """Load what `two_steps` left in `first` beside this folder, in a process that built something else before."""
+    import paddle
+
+    paddle.nn.Sequential(paddle.nn.Linear(3, 3), paddle.nn.Embedding(3, 3), paddle.nn.LayerNorm(3))
+    return trained(ranks, range(2, 4), folder.parent / "first" / "rank-0.npz")
+
+
+def trained(ranks: Any, steps: range, start: Path | None) -> Found:
+    from headrace.trainer.learner import LearnerState
+    from tests.unit.trainer.paddle import tiny
+
+    learner = tiny.learner(tiny.settings(dropout=0.1), ranks)
+    if start is not None:
+        stored = under(read(start), "two_steps/")
+        learner.load(LearnerState(under(stored, "weights/"), under(stored, "optimizer/")))
+    for step in steps:
+        batches = [tiny.classification_batch(10 * step + number) for number in range(4)]
+        learner.step(share(batches, ranks, 3), tiny.total(batches), 1e-2)
+    state = learner.state()
+    weights = {f"weights/{name}": array for name, array in state.weights.items()}
+    return {**weights, **{f"optimizer/{name}": array for name, array in state.optimizer.items()}}
+
+
+def under(arrays: Mapping[str, np.ndarray], prefix: str) -> Found:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def failures(ranks: Any, folder: Path) -> Found:
+    """What goes wrong on one rank is an error on both, changes nothing, and leaves them in step."""
+    from headrace.schemas.errors import LossNotFinite, RankLost
+    from tests.unit.trainer.paddle import tiny, two_branches
+
+    learner = two_branches.learner(ranks)
+    good = [two_branches.batch(number, branch=True) for number in range(4)]
+    learner.step(share(good, ranks, 2), tiny.total(good), 1e-2)
+    hashes = [learner.weight_hash()]
+    messages, blamed = [], []
+    for bad in (two_branches.not_a_number(9), two_branches.unusable(9)):
+        batches = [*good[:3], bad]
+        try:
+            learner.step(share(batches, ranks, 2), tiny.total(batches), 1e-2)
+        except (LossNotFinite, RankLost, ValueError) as error:
+            messages.append(f"{type(error).__name__}: {error}")
+            blamed.append(list(getattr(error, "batches", ())))
+        hashes.append(learner.weight_hash())
+    try:
+        learner.evaluate(share([*good, two_branches.unusable(9)], ranks, 2))
+    except (RankLost, ValueError) as error:
+        messages.append(f"{type(error).__name__}: {error}")
+    learner.step(share(good, ranks, 2), tiny.total(good), 1e-2)
+    hashes.append(learner.weight_hash())
+    return {"messages": np.array(messages), "blamed": np.array(blamed[0]), "hashes": np.array(hashes)}
+
+
+def scored(ranks: Any, folder: Path) -> Found:
+    """Evaluation with different numbers of batches per rank."""
+    from tests.unit.trainer.paddle import tiny
+
+    learner = tiny.learner(tiny.settings(dropout=0.5), ranks)
+    batches = [tiny.classification_batch(number, rows=number + 1) for number in range(5)]
+    found: Found = {}
+    for first in (5, 1):
+        score = learner.evaluate(share(batches, ranks, first))
+        found[f"{first}"] = np.array([score.loss, score.correct, score.count])
+    return found
+
+
+def one_dies(ranks: Any, folder: Path) -> Found:
+    """Rank 1 is gone before the reduction."""
+    from headrace.schemas.errors import RankLost
+    from tests.unit.trainer.paddle import tiny
+
+    learner = tiny.learner(ranks=ranks)
+    batches = [tiny.classification_batch(number) for number in range(2)]
+    learner.step(share(batches, ranks, 1), tiny.total(batches), 1e-2)
+    before = learner.weight_hash()
+    if ranks.rank == 1:
+        os._exit(9)
+    try:
+        learner.step(share(batches, ranks, 1), tiny.total(batches), 1e-2)
+    except RankLost as error:
+        return {"message": np.array(str(error)), "hashes": np.array([before, learner.weight_hash()])}
+    raise AssertionError("the reduction succeeded without rank 1")
+
+
+PROGRAMS: dict[str, Callable[[Any, Path], Found]] = {
+    program.__name__: program
+    for program in (
+        gradients,
+        partly_used,
+        five_steps,
+        four_steps,
+        two_steps,
+        two_more_steps,
+        failures,
+        scored,
+        one_dies,
+    )
+}
+
+
+def main(folder: Path, names: Sequence[str]) -> None:
+    from headrace.trainer import distributed
+
+    ranks = distributed.join()
+    found: Found = {}
+    for name in names:
+        found |= {f"{name}/{key}": array for key, array in PROGRAMS[name](ranks, folder).items()}
+    np.savez(folder / f"rank-{ranks.rank}.npz", **found)  # type: ignore[arg-type]
+    # A rank that was lost would keep Paddle's exit handlers waiting.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,67 @@
+"""A network with a layer that only some micro-batches use, and batches that go wrong on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import paddle
+
+from headrace.trainer import optimizer, step
+from headrace.trainer.collate import Batch
+from headrace.trainer.config import OptimizerConfig
+from headrace.trainer.distributed import Ranks
+from headrace.trainer.precision import Precision
+
+WIDTH = 5
+
+
+class TwoBranches(paddle.nn.Layer):
+    """`common`, then `branch` where the batch asks for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.common = paddle.nn.Linear(WIDTH, WIDTH)
+        self.branch = paddle.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, rows: Any, branch: bool) -> Any:
+        common = self.common(rows)
+        return self.branch(common) if branch else common
+
+
+def loss(network: Any, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+    if arrays["unusable"].any():
+        raise ValueError("a batch that breaks the forward pass")
+    output = network(paddle.to_tensor(arrays["rows"]), bool(arrays["branch"].any()))
+    return (output**2).sum(), paddle.zeros([])
+
+
+def learner(ranks: Ranks = Ranks(), precision: Precision = Precision(), clip_norm: float = 1e9) -> step.PaddleLearner:  # noqa: B008
+    network = TwoBranches()
+    random = np.random.default_rng(0)
+    for parameter in network.parameters():
+        parameter.set_value(random.standard_normal(tuple(parameter.shape)).astype(np.float32))
+    parameters = dict(network.named_parameters())
+    adamw = optimizer.create(parameters, OptimizerConfig(learning_rate=1e-2))
+    return step.PaddleLearner(step.Model(network, loss, {}), adamw, clip_norm, ranks, precision)
+
+
+def batch(number: int, *, branch: bool, rows: int = 3) -> Batch:
+    values = np.random.default_rng(number).standard_normal((rows, WIDTH)).astype(np.float32)
+    return _batch(number, {"rows": values, "branch": np.array([branch]), "unusable": np.array([False])})
+
+
+def not_a_number(number: int) -> Batch:
+    good = batch(number, branch=True)
+    return _batch(number, good.arrays | {"rows": np.full((3, WIDTH), np.nan, np.float32)})
+
+
+def unusable(number: int) -> Batch:
+    good = batch(number, branch=True)
+    return _batch(number, good.arrays | {"unusable": np.array([True])})
+
+
+def _batch(number: int, arrays: dict[str, Any]) -> Batch:
+    rows = len(arrays["rows"])
+    return Batch(arrays=arrays, count=rows, seed=number, lane=number, tokens=rows, padded_tokens=rows)
