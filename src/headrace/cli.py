@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import sys
 import traceback
 from collections.abc import Sequence
@@ -106,9 +107,9 @@ def _say(error: Exception, context: click.Context | None) -> None:
 
 def _reader_left() -> bool:
     """Whether standard output is what broke; it is then pointed at nothing, or the exit would complain once more."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+    poll = select.poll()
+    poll.register(1, 0)  # errors are always told
+    if not poll.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return True

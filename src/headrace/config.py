@@ -31,7 +31,6 @@ from headrace.trainer.config import (
     TrainConfig,
 )
 
-DEFAULT_FILE = Path("headrace.yaml")
 _SECRET_KEY = re.compile(r"password|secret|token|key", re.IGNORECASE)
 _ADDRESS = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -92,7 +91,7 @@ class Loaded:
         return "***" if value is not None and (private or outside) else value
 
 
-def load(file: Path = DEFAULT_FILE, overrides: Sequence[str] = ()) -> Loaded:
+def load(file: Path, overrides: Sequence[str] = ()) -> Loaded:
     """Read, check and complete the configuration. Raises ConfigError with one line per fault."""
     document = read(file, overrides)
     return Loaded(_complete(_check(document)), file, document.secrets)

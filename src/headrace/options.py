@@ -15,7 +15,7 @@ import click
 if TYPE_CHECKING:
     from headrace.config import Loaded
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+DEFAULT_FILE = Path("headrace.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "-c",
         "--config",
-        default="headrace.yaml",
+        default=DEFAULT_FILE,
         show_default=True,
         type=click.Path(path_type=Path),
         is_eager=True,

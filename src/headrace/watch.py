@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headrace.config import Config
 
 LOOK_S = 1.0
-PLAIN_LOOK_S = 5.0  # a log needs fewer lines than a terminal
 _NEWS = 6
 
 
@@ -30,7 +29,10 @@ def watched(config: Config) -> Watched:
 
 
 class Display(Protocol):
-    """Where looks and news go."""
+    """Where looks and news go, and how often it should be looked."""
+
+    @property
+    def every_s(self) -> float: ...
 
     def show(self, status: Status, rates: Rates) -> None: ...
     def tell(self, line: str) -> None: ...
@@ -41,6 +43,7 @@ class PlainDisplay:
     """One line per look, one per news."""
 
     console: Console
+    every_s: float = 5.0  # a log needs fewer lines than a terminal
 
     def show(self, status: Status, rates: Rates) -> None:
         self.tell(view.line(status, rates))
@@ -54,6 +57,7 @@ class LiveDisplay:
     """A panel that is drawn over, the last news below it."""
 
     live: Live
+    every_s: float = LOOK_S
     news: deque[str] = field(default_factory=lambda: deque(maxlen=_NEWS))
     last: tuple[Status, Rates] | None = None
 
@@ -85,9 +89,8 @@ def display(console: Console) -> Iterator[Display]:
 def follow(reader: StatusReader, shown: Display, stopping: threading.Event, every_s: float) -> None:
     """Look and show until `stopping` is set, and once more then. A broker that is away is told once, not an end."""
     before: Status | None = None
-    away = False
+    away = last = False
     while True:
-        last = stopping.wait(every_s if before is not None else 0.0)
         try:
             status = reader.look()
         except TryAgain as error:
@@ -100,5 +103,4 @@ def follow(reader: StatusReader, shown: Display, stopping: threading.Event, ever
             before = status
         if last:
             return
-        if before is None:
-            stopping.wait(every_s)
+        last = stopping.wait(every_s)

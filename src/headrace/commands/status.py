@@ -33,10 +33,8 @@ def command(given: Given, watch: bool, as_json: bool) -> None:
     try:
         before = reader.look()
         if watch and not as_json:
-            console = Console()
-            with watching.display(console) as shown:
-                every_s = watching.LOOK_S if console.is_terminal else watching.PLAIN_LOOK_S
-                watching.follow(reader, shown, threading.Event(), every_s)
+            with watching.display(Console()) as shown:
+                watching.follow(reader, shown, threading.Event(), shown.every_s)
         while True:
             time.sleep(watching.LOOK_S)  # rates need two looks
             status = reader.look()
