@@ -55,8 +55,8 @@ def ensure_topics(broker: Broker, plan: TopicPlan, *, create: bool = False) -> S
         tokens = broker.create(plan.tokens, plan.lanes, retention_ms=retention_ms)
     if tokens.partitions != plan.lanes:
         raise TopicError(
-            f"topic {plan.tokens!r} has {tokens.partitions} partitions and tokens.lanes is {plan.lanes}: set "
-            f"tokens.lanes to {tokens.partitions}, or name another tokens.topic (checkpoints hold a cursor for every lane)"
+            f"topic {plan.tokens!r} has {tokens.partitions} partitions and tokens.lanes is {plan.lanes}: checkpoints "
+            f"hold a cursor for every lane, so set tokens.lanes to {tokens.partitions}, or name another tokens.topic"
         )
     dead_letters = broker.describe(plan.dead_letters)
     if dead_letters is None:
