@@ -75,7 +75,7 @@ def encode(batch: pa.RecordBatch, meta: TokensMeta) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, tagged.schema) as stream:
         stream.write_batch(tagged)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def decode(data: bytes | pa.Buffer) -> tuple[pa.RecordBatch, TokensMeta]:

@@ -54,6 +54,14 @@ class Line:
         self._peers = peers  # by rank: on rank 0 all others, elsewhere rank 0 alone
         self._wait_s = wait_s
 
+    @property
+    def rank(self) -> int:
+        return self._meeting.rank
+
+    @property
+    def ranks(self) -> int:
+        return self._meeting.ranks
+
     def exchange(self, payload: bytes) -> list[bytes]:
         """Give `payload`, get everybody's in rank order. Raises RankLost naming who is gone or silent."""
         gathered = self.gather(payload)

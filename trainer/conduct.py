@@ -71,19 +71,27 @@ class Conductor:
             return None
         self._looked_at = now
         try:
-            self.end = self._advance(self.end)
+            self.end = advance(self.end, self._topics, self._text_complete, self._now_ms)
         except TryAgain:
             return None  # the broker is away; the lanes will notice if it stays so
         self._told = self.end.lanes is not None
         return self.end.lanes
 
-    def _advance(self, end: RunEnd) -> RunEnd:
-        topics = self._topics
-        if end.needs_text and self._text_complete.is_set():
-            end = end.fix_text(topics.broker.ends(topics.text))
-        positions = topics.broker.positions(topics.ingest_group, topics.text)  # before the ends of the lanes
-        if not end.lanes_due(now_ms=self._now_ms(), positions=positions):
-            return end
-        if end.rule == "time" and end.time_ms is not None:
-            return end.fix_lanes(topics.broker.offsets_at(topics.tokens, end.time_ms))
-        return end.fix_lanes({lane: each.end for lane, each in topics.broker.ends(topics.tokens).items()})
+
+def advance(
+    end: RunEnd,
+    topics: Topics,
+    text_complete: threading.Event,
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> RunEnd:
+    """Look whether the end of a bounded run can be fixed further."""
+    if end.lanes is not None or end.rule not in {"end", "time"}:
+        return end
+    if end.needs_text and text_complete.is_set():
+        end = end.fix_text(topics.broker.ends(topics.text))
+    positions = topics.broker.positions(topics.ingest_group, topics.text)  # before the ends of the lanes
+    if not end.lanes_due(now_ms=now_ms(), positions=positions):
+        return end
+    if end.rule == "time" and end.time_ms is not None:
+        return end.fix_lanes(topics.broker.offsets_at(topics.tokens, end.time_ms))
+    return end.fix_lanes({lane: each.end for lane, each in topics.broker.ends(topics.tokens).items()})

@@ -42,4 +42,3 @@ class HeldOut:
         keep_all = CuttingPlan(seed=plan.seed, micro_tokens=plan.micro_tokens, window_tokens=plan.window_tokens)
         micro_batches = cut(window, keep_all, 0, lambda rows: pa.nulls(len(rows), pa.string()))
         return [collate(micro_batch) for micro_batch in micro_batches]
-

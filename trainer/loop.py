@@ -90,8 +90,8 @@ class Loop:
         self._now_ms = now_ms
         self._wait_s = 0.0
 
-    def run(self, saved_step: int) -> str:
-        """Train until the agreement ends the run; returns why: `end`, `steps` or `stopped`.
+    def run(self, saved_step: int) -> tuple[int, str]:
+        """Train until the agreement ends the run; returns the last step and why: `end`, `steps` or `stopped`.
 
         `saved_step` is the step of the last checkpoint. What was trained since is saved before this returns.
         """
@@ -115,7 +115,7 @@ class Loop:
             self._evaluate(agreed.step)
         if agreed.step > saved_step:
             parts.save(agreed.step)
-        return agreed.ended
+        return agreed.step, agreed.ended
 
     def _wait(self, future: Future[Agreed]) -> Agreed:
         began = time.monotonic()

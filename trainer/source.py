@@ -26,7 +26,7 @@ from typing import Protocol
 
 from headrace.trainer.agree import Line
 from headrace.trainer.collate import Batch, Collate
-from headrace.trainer.stream import Taken
+from headrace.trainer.lanes import Taken
 from headrace.trainer.window import MicroBatch
 
 #: Between two looks while nothing is there. Data on this rank cuts it short; it delays only what other ranks found.
@@ -36,9 +36,9 @@ IDLE_LOOK_S = 0.1
 class Lanes(Protocol):
     """What is needed of `stream.LaneStream`."""
 
-    def take(self, wanted: Mapping[int, int]) -> Taken: ...
-    def wait_for_data(self, wait_s: float) -> None: ...
-    def fix_ends(self, ends: Mapping[int, int]) -> None: ...
+    def take(self, accumulate: int, *, held: Sequence[MicroBatch], stopping: threading.Event) -> Taken: ...
+    def wait_for_data(self, timeout_s: float, *, stopping: threading.Event) -> bool: ...
+    def set_ends(self, ends: Mapping[int, int]) -> None: ...
 
 
 class Conductor(Protocol):
@@ -83,7 +83,6 @@ class StepRules:
     """What bounds a step. `last_step` ends the run after that step."""
 
     lanes: int  # of all ranks
-    owned: Sequence[int]
     accumulate: int
     min_tokens: int
     last_step: int | None = None
@@ -118,33 +117,33 @@ class StepSource:
         if self._step == self._rules.last_step:
             return Agreed(self._step, ended="steps")
         if self._idle:
-            self._stream.wait_for_data(IDLE_LOOK_S)
+            self._stream.wait_for_data(IDLE_LOOK_S, stopping=self._stopping)
         held: list[MicroBatch] = []
-        batches: list[Batch] = []
+        collated: dict[tuple[int, int, int], Batch] = {}
         while True:
-            taken = self._stream.take(self._wanted(held))
-            held += taken.micro_batches
-            batches += [self._collate(micro_batch) for micro_batch in taken.micro_batches]
-            everyone = self._exchange(held, batches, taken)
-            agreed = self._decide(everyone, held, batches)
+            taken = self._stream.take(self._rules.accumulate, held=held, stopping=self._stopping)
+            held = taken.micro_batches
+            batches = [self._collated(micro_batch, collated) for micro_batch in held]
+            agreed = self._decide(self._exchange(batches, taken), held, batches)
             if agreed is not None:
                 if self._conductor is not None and agreed.ended is None:
                     self._conductor.agreed(stepped=agreed.global_micro_batches > 0, due=agreed.due)
                 return agreed
-            self._stream.wait_for_data(IDLE_LOOK_S)
+            self._stream.wait_for_data(IDLE_LOOK_S, stopping=self._stopping)
 
-    def _wanted(self, held: Sequence[MicroBatch]) -> dict[int, int]:
-        wanted = dict.fromkeys(self._rules.owned, self._rules.accumulate)
-        for micro_batch in held:
-            wanted[micro_batch.lane] -= 1
-        return wanted
+    def _collated(self, micro_batch: MicroBatch, known: dict[tuple[int, int, int], Batch]) -> Batch:
+        """Collate once, however often the batch is held."""
+        key = (micro_batch.lane, micro_batch.before.start, micro_batch.before.taken)
+        if key not in known:
+            known[key] = self._collate(micro_batch)
+        return known[key]
 
-    def _exchange(self, held: Sequence[MicroBatch], batches: Sequence[Batch], taken: Taken) -> list[Contribution]:
+    def _exchange(self, batches: Sequence[Batch], taken: Taken) -> list[Contribution]:
         conductor = self._conductor
         ends = conductor.lane_ends() if conductor else None
         mine = Contribution(
-            micro_batches=len(held),
-            tokens=sum(micro_batch.padded_tokens for micro_batch in held),
+            micro_batches=len(taken.micro_batches),
+            tokens=sum(micro_batch.padded_tokens for micro_batch in taken.micro_batches),
             count=sum(batch.count for batch in batches),
             at_end=taken.lanes_at_end,
             ended=taken.lanes_ended,
@@ -161,7 +160,7 @@ class StepSource:
         """From the contributions alone, so that every rank comes to the same. None: look again."""
         root = everyone[0]
         if root.ends is not None:
-            self._stream.fix_ends({int(lane): offset for lane, offset in root.ends.items()})
+            self._stream.set_ends({int(lane): offset for lane, offset in root.ends.items()})
         if any(rank.stop for rank in everyone):
             return Agreed(self._step, ended="stopped")
         micro_batches = sum(rank.micro_batches for rank in everyone)
@@ -179,12 +178,11 @@ class StepSource:
             return None
         self._holding = False
         self._step += 1
-        order = sorted(range(len(held)), key=lambda index: held[index].lane)
         return Agreed(
             self._step,
             global_micro_batches=micro_batches,
             count=sum(rank.count for rank in everyone),
-            micro_batches=tuple(held[index] for index in order),
-            batches=tuple(batches[index] for index in order),
+            micro_batches=tuple(held),
+            batches=tuple(batches),
             due=root.due,
         )

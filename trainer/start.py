@@ -6,7 +6,7 @@ run that is killed early starts at the same offsets again, even with `start: lat
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Mapping
 
 from headrace.pipeline.topics import Broker
 from headrace.schemas.errors import TopicError
@@ -36,17 +36,14 @@ def start_offsets(broker: Broker, topic: str, start: Start) -> dict[int, int]:
     return {lane: end.first if start == "earliest" else end.end for lane, end in ends.items()}
 
 
-def first_meta(broker: Broker, topic: str, offsets: dict[int, int], stopping: threading.Event) -> TokensMeta | None:
-    """Wait for the first token batch of any lane and return what it says of the tokenizer; None when told to stop.
+def first_meta(broker: Broker, topic: str, offsets: Mapping[int, int]) -> TokensMeta | None:
+    """What the first token batch at or behind `offsets` says of its tokenizer; None when there is none yet.
 
-    A new run needs it to size the model's vocabulary; an old one has it in its checkpoint.
+    A new run needs it to size the model's vocabulary; an old one has it in its checkpoint. Waits for a moment.
     """
     reader = broker.reader(topic, offsets)
     try:
-        while not stopping.is_set():
-            messages = reader.poll(1, _WAIT_S).messages
-            if messages:
-                return decode(messages[0].value)[1]
+        messages = reader.poll(1, _WAIT_S).messages
     finally:
         reader.close()
-    return None
+    return decode(messages[0].value)[1] if messages else None

@@ -1,0 +1,129 @@
+"""Whole runs: the same batches at any number of ranks and through any number of kills; nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.pipeline.broker import open_broker
+from headrace.pipeline.child import Channel
+from headrace.schemas.errors import ResumeRefused
+from headrace.trainer.checkpoint_store import open_store
+from headrace.trainer.ledger_read import Ledger
+from tests.unit.trainer.little import Killed, Result, World, run_ranks
+
+UNEVEN = [14, 9, 12, 0, 5, 11]
+
+
+def ledger_hash(world: World, run: str = "main") -> str:
+    return Ledger.open(open_store(str(world.folder / "checkpoints"), "orders", run)).hash()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, str]:
+    """Two ranks that were never touched."""
+    world = World(tmp_path_factory.mktemp("whole"))
+    world.fill(UNEVEN)
+    return run_ranks(world, 2), ledger_hash(world)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 6])
+def test_the_same_global_batches_at_any_number_of_ranks(tmp_path: Path, whole: tuple[Result, str], ranks: int) -> None:
+    world = World(tmp_path)
+    world.fill(UNEVEN)
+    assert run_ranks(world, ranks) == whole[0]
+    assert ledger_hash(world) == whole[1]
+
+
+def test_a_bounded_run_trains_everything_and_says_why_it_ended(whole: tuple[Result, str]) -> None:
+    assert whole[0].why == "end"
+    assert whole[0].step > 5
+
+
+def test_killed_before_every_step_and_resumed_with_other_ranks_it_ends_with_the_same_weights(
+    tmp_path: Path, whole: tuple[Result, str]
+) -> None:
+    world = World(tmp_path)
+    world.fill(UNEVEN)
+    kills = 0
+    for attempt in range(200):
+
+        def kill(step: int, channel: Channel, begun: list[int] = []) -> None:  # noqa: B006 - one list per attempt
+            begun.append(step)
+            if step - begun[0] >= 4:
+                raise Killed
+
+        kill.__defaults__ = ([],)
+        try:
+            result = run_ranks(world, [2, 1, 3][attempt % 3], before_step=kill)
+        except Exception as error:  # noqa: BLE001 - whichever rank failed first: the killed one, or one that lost it
+            assert isinstance(error, Killed) or "gone" in str(error)
+            kills += 1
+        else:
+            break
+    assert kills >= 2
+    assert result == whole[0]
+    assert ledger_hash(world) == whole[1]
+
+
+def test_sigterm_before_any_step_saves_and_goes_on_with_the_same_batches(
+    tmp_path: Path, whole: tuple[Result, str]
+) -> None:
+    world = World(tmp_path)
+    world.fill(UNEVEN)
+    stops = 0
+    while (result := run_ranks(world, 2, before_step=lambda _, channel: channel.stopping.set())).why == "stopped":
+        stops += 1
+        assert stops < 200
+    assert stops >= 3
+    assert result == whole[0]
+    assert ledger_hash(world) == whole[1]
+
+
+def test_a_run_over_nothing_says_that_nothing_was_trained(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.fill([0] * 6)
+    assert run_ranks(world, 2) == Result(0, "nothing", [])
+
+
+def test_stop_after_steps_and_go_on_to_the_end(tmp_path: Path, whole: tuple[Result, str]) -> None:
+    world = World(tmp_path)
+    world.fill(UNEVEN)
+    first = run_ranks(world, 2, world.plan(stop={"steps": 4}))
+    assert (first.step, first.why) == (4, "steps")
+    assert run_ranks(world, 2, world.plan(stop="end")) == whole[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"seed": 43}, "train.seed"),
+        ({"window_tokens": 700}, "train.window_tokens"),
+        ({"batch": {"tokens": 64 * 6, "flush_s": 0.2}}, "batch.micro_tokens"),
+        ({"task": {"type": "classification", "labels": ["b", "a"]}}, "train.task.labels"),
+    ],
+)
+def test_a_setting_that_defines_the_run_is_refused_by_name(
+    tmp_path: Path, changed: dict[str, object], named: str
+) -> None:
+    world = World(tmp_path)
+    world.fill([2] * 6)
+    run_ranks(world, 1, world.plan(stop={"steps": 1}))
+    with pytest.raises(ResumeRefused, match=named):
+        run_ranks(world, 1, world.plan(**changed))
+
+
+def test_the_trained_and_checkpoint_groups_report_every_lane(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.fill(UNEVEN)
+    result = run_ranks(world, 2)
+    broker = open_broker(world.address)
+    trained = broker.positions("orders.main.trained", "orders.tokens")
+    saved = broker.positions("orders.main.checkpoint", "orders.tokens")
+    ends = {lane: end.end for lane, end in broker.ends("orders.tokens").items()}
+    broker.close()
+    assert {lane: position.offset for lane, position in trained.items()} == ends
+    assert {lane: position.offset for lane, position in saved.items()} == ends
+    assert trained[0].notes["step"] == result.step
+    assert trained[0].notes["records"] == sum(UNEVEN) * 5

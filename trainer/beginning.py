@@ -1,0 +1,102 @@
+"""What a rank begins from: the newest checkpoint, or the start of a new run. The same on all ranks.
+
+Rank 0 looks and decides, the others are told:
+
+1. the newest whole checkpoint, if there is one: every rank loads it and goes on from its cursors
+2. else a new run: rank 0 resolves `train.start` to offsets and, with `stop: end`, the ends of the text topic; then
+   all wait together for the first token batch, which says what tokenizer made it. An idle stream is no error, so the
+   wait is a sequence of short looks, between which every rank hears of a stop
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headrace.schemas.cursor import Cursor
+from headrace.schemas.tokens import TokensMeta
+from headrace.trainer.agree import Line
+from headrace.trainer.checkpoint import Checkpoint
+from headrace.trainer.checkpoint_load import load, load_latest
+from headrace.trainer.checkpoint_store import Store
+from headrace.trainer.conduct import Topics, advance
+from headrace.trainer.config import StopSteps, StopTime, TrainConfig
+from headrace.trainer.ends import RunEnd
+from headrace.trainer.start import first_meta, start_offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """`meta` is None when the run is over, or was stopped, before there was anything to train."""
+
+    starts: Mapping[int, int]  # by lane: where the run began
+    cursors: Mapping[int, Cursor]  # of all lanes
+    end: RunEnd
+    meta: TokensMeta | None
+    step: int = 0
+    checkpoint: Checkpoint | None = field(default=None, repr=False)
+
+
+def configured_end(train: TrainConfig) -> RunEnd:
+    """The end that the configuration names, at its beginning."""
+    if isinstance(train.stop, StopSteps):
+        return RunEnd("steps", steps=train.stop.steps)
+    if isinstance(train.stop, StopTime):
+        return RunEnd("time", time_ms=int(train.stop.time.timestamp() * 1000))
+    return RunEnd(train.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What rank 0 looks at, and what it may be told meanwhile."""
+
+    topics: Topics
+    text_complete: threading.Event  # as for `conduct.Conductor`
+    stopping: threading.Event
+
+
+def begin(store: Store, line: Line, train: TrainConfig, look: Look | None) -> Beginning:
+    """Decide together. `look` is given on rank 0 only."""
+    newest = load_latest(store, mend=True) if look is not None else None
+    told = line.exchange_json({"step": newest.step if newest is not None else None})[0]["step"]
+    if told is None:
+        return _start(line, train, look)
+    return _resume(newest if newest is not None else load(store, int(told)), train)
+
+
+def _resume(checkpoint: Checkpoint, train: TrainConfig) -> Beginning:
+    state = checkpoint.state
+    end = state.end.resumed_with(configured_end(train))
+    return Beginning(state.starts, state.cursors, end, state.meta, state.step, checkpoint)
+
+
+def _start(line: Line, train: TrainConfig, look: Look | None) -> Beginning:
+    """A new run. Rank 0 resolves the start once, then looks for the first token batch until there is one."""
+    end = configured_end(train)
+    starts: dict[int, int] = {}
+    if look is not None:
+        starts = start_offsets(look.topics.broker, look.topics.tokens, train.start)
+        if end.needs_text and look.text_complete.is_set():
+            end = end.fix_text(look.topics.broker.ends(look.topics.text))
+    while True:
+        root = line.exchange_json(_look(look, starts, end) if look is not None else {})[0]
+        end = RunEnd.from_json(root["end"])
+        starts = {int(lane): int(offset) for lane, offset in root["starts"].items()}
+        if root["meta"] is not None or root["over"]:
+            meta = TokensMeta(**root["meta"]) if root["meta"] is not None else None
+            return Beginning(starts, {lane: Cursor.at(offset) for lane, offset in starts.items()}, end, meta)
+
+
+def _look(look: Look, starts: Mapping[int, int], end: RunEnd) -> dict[str, Any]:
+    """One look for the first token batch; a bounded run may also be over before it holds anything."""
+    end = advance(end, look.topics, look.text_complete)
+    meta = first_meta(look.topics.broker, look.topics.tokens, starts)
+    empty = end.lanes is not None and all(starts[lane] >= offset for lane, offset in end.lanes.items())
+    return {
+        "starts": starts,
+        "end": end.to_json(),
+        "meta": asdict(meta) if meta is not None else None,
+        "over": empty or look.stopping.is_set(),
+    }

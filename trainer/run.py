@@ -1,0 +1,282 @@
+"""A run on one rank: what follows from its configuration and its beginning, and training from there to its end.
+
+Nothing here imports Paddle: the learner is given. So a whole run, over real topics, with kills and resumes, is tested
+with a learner of a few lines.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from headrace.pipeline import names
+from headrace.pipeline.child import Channel
+from headrace.pipeline.topics import Broker
+from headrace.schemas.cursor import Cursor, CuttingPlan
+from headrace.schemas.errors import TryAgain
+from headrace.schemas.position import Position
+from headrace.schemas.tokens import TokensMeta
+from headrace.trainer.agree import Line
+from headrace.trainer.batch import BatchShape, batch_shape, check_min_tokens, owned
+from headrace.trainer.beginning import Beginning, Look
+from headrace.trainer.cadence import Cadence
+from headrace.trainer.checkpoint_saver import Saver
+from headrace.trainer.checkpoint_state import TrainerState
+from headrace.trainer.checkpoint_store import Store
+from headrace.trainer.collate import (
+    Collate,
+    classification_collate,
+    classification_screen,
+    masked_lm_collate,
+    masked_lm_screen,
+)
+from headrace.trainer.conduct import Conductor, Topics
+from headrace.trainer.config import ClassificationTask, RankPlan, TrainConfig
+from headrace.trainer.held_out import HeldOut
+from headrace.trainer.lane import LaneRules
+from headrace.trainer.learner import Learner, Score
+from headrace.trainer.ledger import LedgerRows
+from headrace.trainer.loop import Loop, LoopParts
+from headrace.trainer.masking import Masking
+from headrace.trainer.progress import Progress, Reporter
+from headrace.trainer.resume import RunFacts, compare, run_settings
+from headrace.trainer.save import Checkpointer, RootParts
+from headrace.trainer.schedule import learning_rate
+from headrace.trainer.source import StepRules, StepSource
+from headrace.trainer.stream import LaneStream
+from headrace.trainer.watch import RootWatcher
+from headrace.trainer.window import Screen
+
+_log = logging.getLogger(__name__)
+
+#: Files of a tokenizer's folder that are put beside the weights, so that a checkpoint serves by itself.
+VOCABULARY_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def task_functions(train: TrainConfig, meta: TokensMeta) -> tuple[Collate, Screen]:
+    """How the task makes arrays of rows, and which rows it cannot use."""
+    pad_id = meta.special_ids["pad"]
+    if isinstance(train.task, ClassificationTask):
+        return classification_collate(train.task.labels, pad_id), classification_screen(train.task.labels)
+    masking = Masking.of(meta, train.seed, train.task.mask_share, train.task.mask_unit)
+    return masked_lm_collate(masking, pad_id), masked_lm_screen(masking)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What follows from the configuration and the beginning: the same on every rank."""
+
+    plan: RankPlan
+    broker: Broker
+    beginning: Beginning
+    meta: TokensMeta
+    shape: BatchShape
+    cutting: CuttingPlan
+    collate: Collate
+    screen: Screen
+    settings: Mapping[str, Any]
+    changes: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def prepare(cls, plan: RankPlan, broker: Broker, beginning: Beginning, meta: TokensMeta) -> Self:
+        """Raises UsageError for a batch that the lanes cannot give, ResumeRefused for another run's checkpoint."""
+        train = plan.train
+        lanes = plan.tokens.lanes
+        shape = batch_shape(train.batch.tokens, train.batch.micro_tokens, lanes, max_tokens=plan.max_tokens)
+        check_min_tokens(train.batch.min_tokens, shape)
+        cutting = CuttingPlan(
+            seed=train.seed,
+            micro_tokens=shape.micro_tokens,
+            window_tokens=train.window_tokens,
+            hold_out_share=plan.evaluate.hold_out_share,
+        )
+        collate, screen = task_functions(train, meta)
+        topic = broker.describe(plan.tokens.topic)
+        facts = RunFacts(plan.tokens.topic, topic.id if topic is not None else "", shape, meta.fingerprint)
+        settings = run_settings(facts, train=train, evaluate=plan.evaluate, checkpoint=plan.checkpoint)
+        return cls(
+            plan, broker, beginning, meta, shape, cutting, collate, screen, settings, _changes(beginning, settings)
+        )
+
+    def train(
+        self, learner: Learner, lines: Mapping[str, Line], store: Store, channel: Channel, look: Look | None
+    ) -> tuple[int, str]:
+        """Train to the end of the run; returns the last step and why it ended. `look` is given on rank 0."""
+        with ExitStack() as stack:
+            stream = stack.enter_context(self._stream(lines["steps"].rank, lines["steps"].ranks))
+            root = _Root.open(self, store, channel, look, stack) if look is not None else None
+            held_out = self._held_out(root is not None, lines["steps"].ranks)
+            ledger = LedgerRows()
+            parent = self.beginning.checkpoint.step if self.beginning.checkpoint is not None else None
+            checkpointer = Checkpointer(
+                lines["results"], learner, (ledger, held_out), stream.cursors, parent, root.parts if root else None
+            )
+            if parent is None:
+                checkpointer.save(0)
+            loop = Loop(
+                LoopParts(
+                    source=self._source(stream, lines["steps"], channel, root),
+                    lanes=stream,
+                    learner=learner,
+                    ledger=ledger,
+                    held_out=held_out,
+                    results=lines["results"],
+                    learning_rate=self.learning_rate,
+                    evaluate=lambda: self._evaluate(learner, held_out),
+                    save=checkpointer.save,
+                    watcher=root.watcher if root else None,
+                ),
+                self._left(stream),
+                self.plan.evaluate.every_steps,
+            )
+            step, why = loop.run(self.beginning.step)
+            if root is not None:
+                root.finish()
+            return step, why
+
+    def learning_rate(self, finished_steps: int) -> float:
+        return learning_rate(finished_steps, self.plan.train.optimizer, self.beginning.end.steps)
+
+    def progress(self) -> Progress:
+        """Figures as the checkpoint has them, or fresh ones."""
+        saved = self.beginning.checkpoint
+        offsets = {lane: cursor.start for lane, cursor in self.beginning.cursors.items()}
+        if saved is None:
+            return Progress(offsets=offsets)
+        return Progress.from_json(saved.step, offsets, saved.state.progress)
+
+    def _stream(self, rank: int, ranks: int) -> LaneStream:
+        train = self.plan.train
+        lanes = owned(self.shape.lanes, rank, ranks)
+        stream = LaneStream(
+            self.broker,
+            self.plan.tokens.topic,
+            {lane: self.beginning.cursors[lane] for lane in lanes},
+            LaneRules(self.cutting, self.screen, train.batch.flush_s, train.stall_s, self.meta.fingerprint),
+        )
+        if self.beginning.end.lanes is not None:
+            stream.set_ends(self.beginning.end.lanes)
+        return stream
+
+    def _source(self, stream: LaneStream, line: Line, channel: Channel, root: _Root | None) -> StepSource:
+        rules = StepRules(
+            self.shape.lanes, self.shape.accumulate, self.plan.train.batch.min_tokens, self.beginning.end.steps
+        )
+        return StepSource(
+            stream,
+            self.collate,
+            line,
+            rules,
+            channel.stopping,
+            step=self.beginning.step,
+            conductor=root.conductor if root else None,
+        )
+
+    def _held_out(self, keeps_saved: bool, ranks: int) -> HeldOut:
+        """Rank 0 takes over what the checkpoint has; what is new stays with the rank that reads the lane."""
+        saved = self.beginning.checkpoint.held_out if self.beginning.checkpoint is not None and keeps_saved else None
+        return HeldOut(-(-self.plan.evaluate.hold_out_rows // ranks), saved)
+
+    def _evaluate(self, learner: Learner, held_out: HeldOut) -> Score | None:
+        if not self.plan.evaluate.hold_out_share:
+            return None
+        return learner.evaluate(held_out.batches(self.cutting, self.collate))
+
+    def _left(self, stream: LaneStream) -> dict[int, int]:
+        left = self.progress().left
+        return {lane: left.get(lane, 0) for lane in stream.cursors()}
+
+    def vocabulary(self) -> dict[str, bytes]:
+        """The tokenizer's files, where this machine has them."""
+        path = Path(self.plan.tokenizer_path)
+        if not self.plan.tokenizer_path or not path.exists():
+            _log.warning("tokenizer.path %r is not here: checkpoints hold no vocabulary", self.plan.tokenizer_path)
+            return {}
+        folder = path if path.is_dir() else path.parent
+        found = [folder / name for name in VOCABULARY_FILES] if path.is_dir() else [path]
+        return {file.name: file.read_bytes() for file in found if file.is_file()}
+
+
+def _changes(beginning: Beginning, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """What was changed on purpose since the run began, with what is changed now; that is also warned of."""
+    if beginning.checkpoint is None:
+        return ()
+    state = beginning.checkpoint.state
+    fresh = compare(state.settings, settings)
+    for change in fresh:
+        _log.warning("changed since step %d: %s", state.step, change)
+    return (*state.changes, *(change.to_json(state.step) for change in fresh))
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """What only rank 0 has."""
+
+    conductor: Conductor
+    watcher: RootWatcher
+    saver: Saver
+    parts: RootParts
+
+    @classmethod
+    def open(cls, run: Run, store: Store, channel: Channel, look: Look, stack: ExitStack) -> Self:
+        plan, broker = run.plan, run.broker
+        cadence = Cadence(
+            plan.checkpoint.every_steps, plan.checkpoint.every_s, plan.train.batch.flush_s, time.monotonic
+        )
+        conductor = Conductor(cadence, run.beginning.end, look.topics, look.text_complete)
+        progress = run.progress()
+        group = names.trained_group(plan.name, plan.train.run)
+        reporter = Reporter(broker, group, plan.tokens.topic, _away("progress"))
+        reporter.start()
+        stack.callback(reporter.close)
+        watcher = RootWatcher(progress, reporter, channel.report, _emitted(look.topics), run.learning_rate)
+        saver = Saver(store, plan.checkpoint.keep)
+        stack.callback(saver.close)
+
+        def state_of(step: int, cursors: Mapping[int, Cursor]) -> TrainerState:
+            return TrainerState(
+                step=step,
+                cursors=cursors,
+                starts=run.beginning.starts,
+                progress=progress.to_json(),
+                settings=run.settings,
+                changes=run.changes,
+                end=conductor.end,
+                meta=run.meta,
+            )
+
+        saved_group = names.checkpoint_group(plan.name, plan.train.run)
+
+        def published(cursors: Mapping[int, Cursor]) -> None:
+            positions = {lane: Position(cursor.start) for lane, cursor in cursors.items()}
+            try:
+                broker.set_positions(saved_group, plan.tokens.topic, positions)
+            except TryAgain as error:
+                _away("checkpoint")(error)
+
+        parts = RootParts(saver, state_of, published, run.vocabulary())
+        return cls(conductor, watcher, saver, parts)
+
+    def finish(self) -> None:
+        self.saver.wait()
+        self.watcher.finish()
+
+
+def _away(what: str) -> Callable[[TryAgain], None]:
+    return lambda error: _log.warning("the %s report did not reach the broker: %s", what, error)
+
+
+def _emitted(topics: Topics) -> Callable[[], int]:
+    """Asks how many tokens ingest has emitted; none where this broker has no such text topic."""
+
+    def emitted() -> int:
+        if topics.broker.describe(topics.text) is None:
+            return 0
+        return sum(position.tokens for position in topics.broker.positions(topics.ingest_group, topics.text).values())
+
+    return emitted
