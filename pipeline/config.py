@@ -100,4 +100,4 @@ class MetricsConfig(Settings):
     """Where metrics are exported."""
 
     port: int | None = Field(default=None, ge=1, le=65_535)
-    """Serve Prometheus metrics on this port; stage processes take the ports after it. Unset: not served."""
+    """Serve Prometheus metrics of all stage processes of a command on this port. Unset: not served."""

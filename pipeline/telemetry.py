@@ -1,0 +1,106 @@
+"""Metrics for Prometheus: what the stage processes report to their parent, exported by the parent on one port.
+
+Children report figures about once a second (`Channel.report`); the last report of each child is what a scrape sees.
+Counters restart with their process, which Prometheus knows how to read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headrace.schemas import metrics
+from headrace.schemas.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """One metric: the report and the field it comes from."""
+
+    name: str
+    event: str
+    field: str
+    help: str
+    counter: bool = True
+
+
+_SERIES = (
+    _Series(metrics.RECORDS_READ, "ingest", "records", "Records of the text topic that were read and committed."),
+    _Series(metrics.TOKENS_EMITTED, "ingest", "tokens", "Tokens committed to the tokens topic."),
+    _Series(metrics.COMMITS, "ingest", "commits", "Ingest transactions."),
+    _Series(metrics.COMMIT_S, "ingest", "commit_s", "Time from begin to commit, all ingest transactions together."),
+    _Series(metrics.BACKLOG_WAIT_S, "ingest", "backlog_wait_s", "Time that ingest waited for the trainer."),
+    _Series(metrics.BACKLOG_TOKENS, "ingest", "backlog_tokens", "Tokens emitted and not trained.", counter=False),
+    _Series(metrics.STEP, "progress", "step", "The last step.", counter=False),
+    _Series(metrics.RECORDS_TRAINED, "progress", "records", "Records trained since the run began."),
+    _Series(metrics.TOKENS_TRAINED, "progress", "tokens", "Tokens trained since the run began, without padding."),
+    _Series(metrics.PADDED_TOKENS, "progress", "padded_tokens", "The same with padding."),
+    _Series(metrics.DATA_WAIT_S, "progress", "wait_s", "Time that steps waited for data since this start."),
+    _Series(metrics.LOSS, "progress", "loss", "Mean loss of the last step.", counter=False),
+    _Series(metrics.ACCURACY, "progress", "accuracy", "Accuracy, scored before training.", counter=False),
+    _Series(metrics.LEARNING_RATE, "progress", "learning_rate", "Learning rate of the last step.", counter=False),
+)
+
+
+class Exporter(Collector):
+    """Keeps the last report of every child. `observe` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._reports: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self._lock = threading.Lock()
+
+    def observe(self, process: str, event: Mapping[str, Any]) -> None:
+        """Take in an event of a child; other events than reports are none of its business."""
+        kind = event.get("event")
+        if kind in {"ingest", "progress"}:
+            with self._lock:
+                self._reports[process, kind] = dict(event)
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            reports = dict(self._reports)
+        for series in _SERIES:
+            family = CounterMetricFamily if series.counter else GaugeMetricFamily
+            metric = family(series.name, series.help, labels=["process"])
+            for (process, kind), report in reports.items():
+                value = report.get(series.field)
+                if kind == series.event and value is not None:
+                    metric.add_metric([process], float(value))
+            yield metric
+        yield _dead_letters(reports)
+        yield _freshness(reports)
+
+    def serve(self, port: int) -> None:
+        """Answer scrapes on `port` from a thread. Raises UsageError when the port is taken."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        try:
+            start_http_server(port, registry=registry)
+        except OSError as error:
+            raise UsageError(f"metrics.port: cannot serve on {port} ({error.strerror}): choose another") from error
+
+
+def _dead_letters(reports: Mapping[tuple[str, str], Mapping[str, Any]]) -> Metric:
+    metric = CounterMetricFamily(metrics.DEAD_LETTERS, "Dead letters, by reason.", labels=["process", "reason"])
+    for (process, kind), report in reports.items():
+        if kind == "ingest":
+            for reason, count in report["dead_letters"].items():
+                metric.add_metric([process, reason], count)
+    return metric
+
+
+def _freshness(reports: Mapping[tuple[str, str], Mapping[str, Any]]) -> Metric:
+    metric = GaugeMetricFamily(
+        metrics.FRESHNESS_S, "Publish to gradient, since the run began.", labels=["process", "quantile"]
+    )
+    for (process, kind), report in reports.items():
+        for quantile, field in (("0.5", "freshness_p50_s"), ("0.99", "freshness_p99_s")):
+            if kind == "progress" and report.get(field) is not None:
+                metric.add_metric([process, quantile], report[field])
+    return metric

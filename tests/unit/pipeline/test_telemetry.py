@@ -1,0 +1,62 @@
+"""Metrics are served as Prometheus reads them."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+
+import pytest
+
+from headrace.pipeline.telemetry import Exporter
+from headrace.schemas import metrics
+from headrace.schemas.errors import UsageError
+
+INGEST = {
+    "event": "ingest",
+    "records": 10,
+    "tokens": 200,
+    "dead_letters": {"invalid-json": 2},
+    "commits": 3,
+    "commit_s": 0.5,
+    "backlog_wait_s": 0.0,
+    "backlog_tokens": 70,
+}
+PROGRESS = {"event": "progress", "step": 4, "loss": 0.25, "accuracy": None, "freshness_p50_s": 1.5, "records": 9}
+
+
+def free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def scrape(port: int) -> list[str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return answer.read().decode().splitlines()
+
+
+def test_reports_of_all_processes_are_exported() -> None:
+    exporter, port = Exporter(), free_port()
+    exporter.serve(port)
+    exporter.observe("ingest-0", INGEST)
+    exporter.observe("ingest-1", INGEST | {"records": 5})
+    exporter.observe("rank-0", PROGRESS)
+    exporter.observe("rank-0", {"event": "started", "pid": 1})
+    lines = scrape(port)
+    assert 'headrace_records_read_total{process="ingest-0"} 10.0' in lines
+    assert 'headrace_records_read_total{process="ingest-1"} 5.0' in lines
+    assert 'headrace_dead_letters_total{process="ingest-0",reason="invalid-json"} 2.0' in lines
+    assert 'headrace_backlog_tokens{process="ingest-0"} 70.0' in lines
+    assert 'headrace_loss{process="rank-0"} 0.25' in lines
+    assert 'headrace_freshness_seconds{process="rank-0",quantile="0.5"} 1.5' in lines
+    assert not any(line.startswith("headrace_progressive_accuracy{") for line in lines)
+
+
+def test_every_metric_name_is_exported() -> None:
+    names = {value for name, value in vars(metrics).items() if name.isupper()}
+    exported = {metric.name for metric in Exporter().collect()}
+    assert {name.removesuffix("_total") for name in names} == exported
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("", 0)) as server, pytest.raises(UsageError, match=r"metrics\.port"):
+        Exporter().serve(server.getsockname()[1])
