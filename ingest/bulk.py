@@ -19,7 +19,7 @@ from headrace.ingest.fields import Raw
 from headrace.pipeline.config import FieldNames
 from headrace.schemas.errors import BadRecord, Reason
 
-_END_MARKS = (b"\xff\xff\xff\xff\x00\x00\x00\x00", b"\x00\x00\x00\x00")
+_END_MARK_BYTES = 8
 _TICKS_PER_MS = {"us": 1000, "ns": 1_000_000}
 _MS_PER_DAY = 86_400_000
 _EXACT = 2.0**53  # floats from here on are spelt out as the number they are
@@ -37,7 +37,8 @@ class Bulk:
         try:
             fields = self.table.slice(row, 1).to_pylist()[0]
         except (ValueError, OverflowError):  # a date that Python has no year for
-            fields = dict(zip(("text", "pair", "label", "id", "timestamp"), self.raws[row], strict=True))
+            raw = dict(zip(("text", "pair", "label", "id", "timestamp"), self.raws[row], strict=True))
+            fields = {name: str(value) if isinstance(value, int) else value for name, value in raw.items()}
         return orjson.dumps(fields, default=_json_default, option=orjson.OPT_NON_STR_KEYS)
 
 
@@ -65,17 +66,20 @@ def read(value: bytes, names: FieldNames) -> Bulk:
 
 
 def _read_stream(value: bytes) -> pa.Table:
-    """Arrow takes a stream that ends between two batches for complete: the end mark must be there."""
+    """Arrow takes a stream that ends between two batches for complete: the end mark must be there, and be the end."""
     source = pa.BufferReader(value)
+    batches = []
     try:
         stream = pa.ipc.open_stream(source)
-        batches = list(stream)
-        for batch in batches:
+        behind_batches = source.tell()
+        for batch in stream:
             batch.validate(full=True)
+            batches.append(batch)
+            behind_batches = source.tell()
         table = pa.Table.from_batches(batches, stream.schema)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadRecord(Reason.INVALID_ARROW, f"not a whole Arrow stream: {str(error)[:200]}") from error
-    if source.tell() != len(value) or not value.endswith(_END_MARKS):
+    if not behind_batches + _END_MARK_BYTES == source.tell() == len(value):
         raise BadRecord(Reason.INVALID_ARROW, "the Arrow stream lacks its end mark, or something follows it")
     for name in set(table.schema.names):
         if len(table.schema.get_all_field_indices(name)) > 1:

@@ -29,8 +29,8 @@ def resolve_start(broker: Broker, group: str, text_topic: str, tokens_topic: str
         raise PositionLost(
             f"group {group!r} has no position in topic {text_topic!r}, and topic {tokens_topic!r} holds token batches "
             "already: reading from the start again would repeat records (a group's positions expire when nothing reads "
-            "for `offsets.retention.minutes`). Use another `name`, which starts where `ingest.start` says, with a tokens "
-            "topic of its own"
+            "for `offsets.retention.minutes`). Use another `name`, which starts where `ingest.start` says, and another "
+            "tokens.topic"
         )
     positions = _first(broker, text_topic, start)
     broker.set_positions(group, text_topic, positions)
