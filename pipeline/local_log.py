@@ -70,6 +70,10 @@ def no_such_topic(topic: str) -> TopicError:
     return TopicError(f"topic {topic!r} does not exist: make it with `headrace topics create`")
 
 
+def no_such_partition(topic: str, number: int, partitions: int) -> TopicError:
+    return TopicError(f"topic {topic!r} has no partition {number}: it has {partitions}, counted from 0")
+
+
 def fetch(
     connection: sqlite3.Connection, partition: Partition, offset: int, max_messages: int, max_bytes: int
 ) -> list[Message]:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from headrace.pipeline.local_log import find_partitions
+from headrace.pipeline.local_log import find_partitions, no_such_partition
 from headrace.schemas.errors import Fenced, PositionLost
 from headrace.schemas.position import Position
 
@@ -74,6 +74,8 @@ def put(
     partitions = find_partitions(connection, topic)
     written = {}
     for number, position in positions.items():
+        if number not in partitions:
+            raise no_such_partition(topic, number, len(partitions))
         (version,) = connection.execute(
             "INSERT INTO positions VALUES (?, ?, ?, ?, 1) ON CONFLICT DO UPDATE SET "
             "offset = excluded.offset, metadata = excluded.metadata, version = version + 1 RETURNING version",

@@ -17,7 +17,7 @@ from headrace.pipeline import local_log
 from headrace.pipeline.local_log import Partition
 from headrace.pipeline.local_store import Store
 from headrace.pipeline.topics import Fetched, Message
-from headrace.schemas.errors import RecordsLost, TopicError
+from headrace.schemas.errors import RecordsLost
 
 MAX_POLL_BYTES: Final = 64 * 2**20  # a poll returns no more messages once it holds so many bytes
 CURE_OF_READERS: Final = "start again with `train.start: latest` or with a new `run`"
@@ -59,7 +59,9 @@ class LocalReader:
         with self._store.snapshot() as connection:
             partitions = local_log.find_partitions(connection, self._topic)
             for number in numbers:
-                self._check(number, partitions.get(number))
+                if number not in partitions:
+                    raise local_log.no_such_partition(self._topic, number, len(partitions))
+                self._check(partitions[number])
             for number in numbers:
                 max_here = 0 if number in self._paused or max_bytes <= 0 else max_messages - len(messages)
                 if max_here > 0 and offsets[number] < partitions[number].next:
@@ -87,12 +89,10 @@ class LocalReader:
     def close(self) -> None:
         self._store.close()
 
-    def _check(self, number: int, partition: Partition | None) -> None:
+    def _check(self, partition: Partition) -> None:
         """Raise RecordsLost when what is to be read next is not there and will not come."""
-        name = f"{self._topic}[{number}]"
-        offset = self._offsets[number]
-        if partition is None:
-            raise TopicError(f"topic {self._topic!r} has no partition {number}: it was made with fewer")
+        name = f"{self._topic}[{partition.number}]"
+        offset = self._offsets[partition.number]
         if offset < partition.first:
             raise RecordsLost(
                 f"retention deleted {partition.first - offset} messages of {name} before they were read "

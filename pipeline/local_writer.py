@@ -33,7 +33,7 @@ from headrace.pipeline.local_positions import WriterName
 from headrace.pipeline.local_reader import LocalReader
 from headrace.pipeline.local_store import Store
 from headrace.pipeline.topics import Fetched, Headers, Topic
-from headrace.schemas.errors import Fenced, HeadraceError, TooLarge, TopicError
+from headrace.schemas.errors import Fenced, HeadraceError, TooLarge
 from headrace.schemas.position import Position
 
 Clock = Callable[[], float]  # seconds since 1970
@@ -76,7 +76,7 @@ class LocalWriter:
         if partition is None:  # as librdkafka does: by CRC-32, so that both brokers put a key in the same partition
             partition = (zlib.crc32(key) if key else next(self._chance)) % found.partitions
         elif not 0 <= partition < found.partitions:
-            raise TopicError(f"topic {topic!r} has no partition {partition}: it has {found.partitions}")
+            raise local_log.no_such_partition(topic, partition, found.partitions)
         self._appended[topic, partition].append((value, key, encoded))
 
     def commit(self, group: str, topic: str, positions: Mapping[int, Position]) -> None:
