@@ -10,7 +10,6 @@ terminal that goes into a log file, or it would tear the live view.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from headrace.pipeline.config import BrokerConfig
 from headrace.pipeline.status import StatusReader
 from headrace.pipeline.supervise import Child, Group, Supervisor
 from headrace.schemas.errors import HeadraceError
+from headrace.signals import stopping_on_signals
 from headrace.trainer.config import RankPlan
 from headrace.trainer.device import visible_gpus
 
@@ -141,7 +141,7 @@ def _supervise(config: Config, groups: Sequence[Group], shown: watch.Display, on
     watcher = threading.Thread(target=_watch, args=(config, shown, ended), name="watch", daemon=True)
     watcher.start()
     try:
-        with _signals(supervisor):
+        with stopping_on_signals(supervisor.stopping):
             supervisor.run()
     finally:
         ended.set()
@@ -158,28 +158,6 @@ def _watch(config: Config, shown: watch.Display, ended: threading.Event) -> None
             watch.follow(reader, shown, ended, shown.every_s)
         except HeadraceError as error:
             shown.tell(f"the view ends: {error}")
-
-
-@contextmanager
-def _signals(supervisor: Supervisor) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the supervisor; after SIGINT the caller gets KeyboardInterrupt once all have ended."""
-    interrupted = threading.Event()
-
-    def stop(number: int, _: object) -> None:
-        if number == signal.SIGINT:
-            if interrupted.is_set():
-                raise KeyboardInterrupt
-            interrupted.set()
-        supervisor.stopping.set()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

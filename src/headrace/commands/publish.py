@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from headrace.options import Given, configured, example
+from headrace.schemas.errors import TryAgain
 
 
 @click.command(
@@ -19,4 +22,24 @@ def command(given: Given, files: tuple[str, ...], rate: float | None, again: boo
 
     What was published of a file is remembered in the broker: a publish that was interrupted goes on where it was.
     """
-    raise NotImplementedError
+    from rich.console import Console
+
+    from headrace import publishing
+    from headrace.config import refuse_unsupported
+    from headrace.pipeline.broker import open_broker
+
+    config = given.load().config
+    if not files:
+        refuse_unsupported(config, {"text"})
+    order = publishing.Order(publishing.sources_of(config.text, files), rate, again)
+    finished = 0
+    with closing(open_broker(config.broker, config.kafka)) as broker:
+        publishing.make_local_topic(broker, config.text)
+        for done in publishing.publish_all(broker, config.text, order, Console(stderr=True)):
+            earlier = f", {done.earlier_lines} lines were done before" if done.earlier_lines else ""
+            empty = f", {done.empty} empty lines left out" if done.empty else ""
+            stopped = "" if done.finished else ", stopped before the end"
+            click.echo(f"{done.source}: {done.lines} records published{earlier}{empty}{stopped}")
+            finished += done.finished
+    if finished < len(order.sources):
+        raise TryAgain("publish was stopped before the end: the same command goes on from there")
