@@ -85,19 +85,19 @@ def reduce_step(
     gradients = [_gradient(parameter) for parameter in parameters]
     if ranks.world == 1:
         return gradients, np.array(sums.numpy())
-    runs = buckets([gradient.size for gradient in gradients], bucket_bytes)
     reduced: list[Tensor] = []
-    total = sums
-    for number, run in enumerate(runs):
-        parts = [gradients[position].reshape([-1]) for position in run]
-        parts += [sums] if number == len(runs) - 1 else []
-        flat = paddle.concat(parts)
-        _all_reduce(flat, ranks)
-        summed = paddle.split(flat, [part.size for part in parts])
-        if number == len(runs) - 1:
-            total = summed.pop()
-        reduced += [part.reshape(gradients[position].shape) for part, position in zip(summed, run, strict=True)]
-    return reduced, np.array(total.numpy())
+    runs = buckets([gradient.size for gradient in gradients], bucket_bytes)
+    with paddle.no_grad():
+        for number, run in enumerate(runs):
+            shapes = [gradients[position].shape for position in run]
+            parts = [gradients[position].reshape([-1]) for position in run]
+            parts += [sums] if number == len(runs) - 1 else []
+            flat = paddle.concat(parts)
+            _all_reduce(flat, ranks)
+            summed = paddle.split(flat, [part.size for part in parts])
+            # In the last bucket one part more than parameters: the sums.
+            reduced += [part.reshape(shape) for part, shape in zip(summed, shapes, strict=False)]
+    return reduced, np.array(summed[-1].numpy())
 
 
 def reduce_sums(ranks: Ranks, sums: np.ndarray) -> np.ndarray:

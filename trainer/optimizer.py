@@ -97,11 +97,13 @@ def refuse_mismatch(what: str, tensors: Mapping[str, Tensor], arrays: Mapping[st
 
 def global_norm(gradients: Sequence[Tensor]) -> float:
     """Euclidean norm over all gradients; NaN or infinite where one of them is. Waits for the device."""
-    squares = paddle.stack([(gradient.astype("float32") ** 2).sum() for gradient in gradients])
+    with paddle.no_grad():
+        squares = paddle.stack([(gradient.astype("float32") ** 2).sum() for gradient in gradients])
     return math.sqrt(squares.astype("float64").sum().item())
 
 
 def scale_(gradients: Sequence[Tensor], factor: float) -> None:
     """Multiply in place."""
-    for gradient in gradients:
-        gradient.scale_(factor)
+    with paddle.no_grad():
+        for gradient in gradients:
+            gradient.scale_(factor)

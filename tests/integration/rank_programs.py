@@ -112,12 +112,12 @@ def partly_used(ranks: Any, folder: Path) -> Found:
 
 
 def five_steps(ranks: Any, folder: Path) -> Found:
-    """Two learners in one process train five steps with dropout; an unequal, an empty share among them."""
+    """Two learners in one process train five clipped steps with dropout; an unequal, an empty share among them."""
     from tests.unit.trainer.paddle import tiny
 
     found: Found = {}
     for repeat in ("once", "again"):
-        learner = tiny.learner(tiny.settings(dropout=0.1), ranks)
+        learner = tiny.learner(tiny.settings(dropout=0.1, clip_norm=0.1), ranks)
         hashes, losses = [learner.weight_hash()], []
         for step in range(5):
             batches = [tiny.classification_batch(10 * step + number) for number in range(4)]

@@ -78,6 +78,7 @@ def test_weights_are_bitwise_equal_on_both_ranks_after_every_step(both: list[Fou
     first, second = (rank["five_steps/once/hashes"] for rank in both)
     np.testing.assert_array_equal(first, second)
     assert len(set(first)) == 6
+    assert (both[0]["five_steps/once/losses"][:, 1] > 0.1).all()  # each of these steps was clipped
 
 
 def test_training_twice_gives_the_same_bits(alone: Found, both: list[Found]) -> None:

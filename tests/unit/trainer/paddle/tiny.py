@@ -22,7 +22,9 @@ CLASSIFICATION = {"type": "classification", "labels": LABELS}
 MASKED_LM = {"type": "masked-lm"}
 
 
-def settings(task: dict[str, Any] = CLASSIFICATION, dropout: float = 0.0, **changes: Any) -> TrainConfig:
+def settings(
+    task: dict[str, Any] = CLASSIFICATION, dropout: float = 0.0, clip_norm: float = 1e9, **changes: Any
+) -> TrainConfig:
     model = {
         "hidden_size": 16,
         "num_hidden_layers": 2,
@@ -33,7 +35,7 @@ def settings(task: dict[str, Any] = CLASSIFICATION, dropout: float = 0.0, **chan
         "hidden_dropout_prob": dropout,
         "attention_probs_dropout_prob": dropout,
     }
-    optimizer = {"learning_rate": 1e-2, "clip_norm": 1e9}
+    optimizer = {"learning_rate": 1e-2, "clip_norm": clip_norm}
     return TrainConfig.model_validate({"model": model, "task": task, "optimizer": optimizer, **changes})
 
 

@@ -15,6 +15,7 @@ from headrace.trainer.distributed import Ranks
 from headrace.trainer.precision import Precision
 
 WIDTH = 5
+HUGE = 2.0**116
 
 
 class TwoBranches(paddle.nn.Layer):
@@ -34,6 +35,9 @@ def loss(network: Any, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
     if arrays["unusable"].any():
         raise ValueError("a batch that breaks the forward pass")
     output = network(paddle.to_tensor(arrays["rows"]), bool(arrays["branch"].any()))
+    if "overflowing" in arrays:
+        # Changes no value, being a power of two; on the way back the gradient is multiplied first.
+        output = output / HUGE * HUGE
     return (output**2).sum(), paddle.zeros([])
 
 
@@ -55,6 +59,12 @@ def batch(number: int, *, branch: bool, rows: int = 3) -> Batch:
 def not_a_number(number: int) -> Batch:
     good = batch(number, branch=True)
     return _batch(number, good.arrays | {"rows": np.full((3, WIDTH), np.nan, np.float32)})
+
+
+def overflowing(number: int) -> Batch:
+    """Its gradients overflow on the way, unless the loss scale is low."""
+    good = batch(number, branch=True)
+    return _batch(number, good.arrays | {"overflowing": np.array([True])})
 
 
 def unusable(number: int) -> Batch:
