@@ -13,7 +13,7 @@ from headrace.trainer.tasks.inputs import Network, Tensor, encoder_inputs, right
 
 def loss(network: Network, arrays: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
     """`labels` [B] int64. Summed over the rows."""
-    logits_BC = network(**encoder_inputs(network, arrays))  # noqa: N806
-    labels_B = paddle.to_tensor(arrays["labels"])  # noqa: N806
+    logits_BC = network(**encoder_inputs(network, arrays))
+    labels_B = paddle.to_tensor(arrays["labels"])
     summed = F.cross_entropy(logits_BC, labels_B, reduction="sum")
     return summed, right_predictions(logits_BC.detach(), labels_B)

@@ -18,9 +18,9 @@ from headrace.trainer.tasks.inputs import Network, Tensor, encoder_inputs, right
 def loss(network: Network, arrays: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
     """`labels` [B, S] int64: the original id where a token is masked, negative elsewhere. Summed over the masked."""
     labels = arrays["labels"].reshape(-1)
-    masked_M = np.flatnonzero(labels >= 0)  # noqa: N806 positions in the flattened batch
-    labels_M = paddle.to_tensor(labels[masked_M])  # noqa: N806
-    logits_MV = network(  # noqa: N806
+    masked_M = np.flatnonzero(labels >= 0)
+    labels_M = paddle.to_tensor(labels[masked_M])
+    logits_MV = network(
         **encoder_inputs(network, arrays), masked_positions=paddle.to_tensor(masked_M.astype(np.int64))
     )
     summed = F.cross_entropy(logits_MV, labels_M, reduction="sum")
