@@ -37,6 +37,10 @@ class Channel:
         self._reports = reports
         self._lock = threading.Lock()
 
+    def catch_stop(self) -> None:
+        """Let SIGTERM set `stopping`. To be called again after a library has put handlers of its own in place."""
+        signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
+
     def report(self, event: dict[str, Any]) -> None:
         """Send one JSON object to the parent."""
         with self._lock:
@@ -72,7 +76,7 @@ def main() -> int:
     order = json.loads(sys.stdin.readline())
     die_with_parent(int(order["parent"]))
     channel = Channel(os.fdopen(int(os.environ.pop(REPORT_FD_VARIABLE)), "w"))
-    signal.signal(signal.SIGTERM, lambda *_: channel.stopping.set())
+    channel.catch_stop()
     threading.Thread(target=_follow_parent, args=(channel,), name="parent", daemon=True).start()
     try:
         resolve(order["target"])(order["args"], channel)

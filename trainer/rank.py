@@ -61,6 +61,7 @@ def work(args: dict[str, Any], channel: Channel) -> None:
             return
         run = Run.prepare(plan, rank.broker, beginning, beginning.meta)
         learner = _learner(plan, run, beginning)  # 3
+        channel.catch_stop()  # Paddle's own handler would end the process without a checkpoint
         step, why = run.train(learner, rank.lines, rank.store, channel, rank.look)  # 4, 5, 6
         channel.report({"event": "finished", "why": why, "step": step})
 
