@@ -145,12 +145,12 @@ class Lane:
     @property
     def ended(self) -> bool:
         """Whether the lane has given everything up to its fixed end."""
-        return not self._windows and not self._pending and self._reopened is None and self._end_passed()
+        return not self._windows and self._collected_all and self._end_passed()
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to give, and the reader is at the end of the lane (or the lane has ended)."""
-        return self.ended or (self._idle and self._at_end is not None)
+        return not self._windows and self._caught_up
 
     @property
     def has_more(self) -> bool:
@@ -193,9 +193,9 @@ class Lane:
             if end is None:
                 break
             self._close(end)
-        if self._idle and self._at_end is not None:
+        if self._caught_up and self._at_end is not None:
             self.start = max(self.start, self._at_end if self._end is None else min(self._at_end, self._end))
-        if self.empty or self._available() >= self._wanted:
+        if self._caught_up or self._available() >= self._wanted:
             self._settled = True
 
     def _room(self) -> bool:
@@ -278,8 +278,18 @@ class Lane:
         )
 
     @property
+    def _collected_all(self) -> bool:
+        """Whether everything that came in has been cut."""
+        return not self._pending and not self._inbox and self._reopened is None
+
+    @property
+    def _caught_up(self) -> bool:
+        """Whether everything that there is has been cut."""
+        return self._collected_all and (self._at_end is not None or self._end_passed())
+
+    @property
     def _idle(self) -> bool:
-        return not self._windows and not self._pending and not self._inbox and self._reopened is None
+        return not self._windows and self._collected_all
 
     def _available(self) -> int:
         return sum(len(window.left) for window in self._windows)

@@ -78,8 +78,13 @@ class Lanes:
         for number, lane in self._lanes.items():
             lane.receive(batches.get(number, []), at_end.get(number), now_s)
 
+    def advance(self, now_s: float) -> None:
+        """Close the windows that are to be closed now."""
+        for lane in self._lanes.values():
+            lane.advance(now_s)
+
     def full(self) -> frozenset[int]:
-        """Lanes of which no more is to be fetched for now."""
+        """Lanes of which no more is to be fetched for now. Right after `advance` only."""
         return frozenset(number for number, lane in self._lanes.items() if lane.full)
 
     # What a step waits for and takes.
@@ -91,8 +96,7 @@ class Lanes:
 
     def waiting(self, now_s: float) -> frozenset[int]:
         """Lanes that are not settled yet. Closes windows whose time has come."""
-        for lane in self._lanes.values():
-            lane.advance(now_s)
+        self.advance(now_s)
         return frozenset(number for number, lane in self._lanes.items() if not lane.settled)
 
     def check_stalled(self, now_s: float, trouble: str) -> None:

@@ -218,6 +218,7 @@ class LaneStream:
         for number, offset in self._seeks.items():
             reader.seek(number, offset)
         self._seeks.clear()
+        self._lanes.advance(self._clock())  # what waits in the lanes comes before anything new
         full = self._lanes.full()
         if full - self._paused:
             reader.pause(sorted(full - self._paused))

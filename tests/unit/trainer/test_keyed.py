@@ -66,7 +66,7 @@ def test_every_origin_column_counts() -> None:
 
 
 def test_order_is_well_spread() -> None:
-    """Consecutive offsets land anywhere: halves of the order hold halves of the rows, within five standard deviations."""
+    """Consecutive offsets land anywhere: half of the order holds half of the rows, within five deviations."""
     keys = origin_keys(key_of(Purpose.ROW_ORDER, 42, 0), rows_of([[1, 2]] * 10_000))
     first_half = np.argsort(keys)[:5000]
     assert abs(int((first_half < 5000).sum()) - 2500) < 5 * 25

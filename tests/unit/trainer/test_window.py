@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -58,7 +59,7 @@ def test_no_micro_batch_is_over_the_budget_but_a_single_long_row(
 def test_greedy_no_two_neighbours_would_fit_into_one(of_lengths: list[int]) -> None:
     padded = [padded_lengths(row_lengths(micro.rows), 8) for micro in _cut([_rows(of_lengths)]) if micro.rows.num_rows]
     padded.sort(key=lambda row: (row.min(), row.max(), -len(row)))
-    for one, following in zip(padded, padded[1:], strict=False):
+    for one, following in itertools.pairwise(padded):
         assert (len(one) + 1) * following.min() > PLAN.micro_tokens
 
 
@@ -68,7 +69,7 @@ def test_the_cut_does_not_depend_on_token_batches_or_on_the_order_in_them(
 ) -> None:
     rows = _rows(of_lengths)
     edges = [0, *sorted(min(bound, len(of_lengths)) for bound in bounds), len(of_lengths)]
-    parts = [rows.slice(first, last - first) for first, last in zip(edges, edges[1:], strict=False)]
+    parts = [rows.slice(first, last - first) for first, last in itertools.pairwise(edges)]
     shuffled = list(range(len(of_lengths)))
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     expected = [Given.of(micro).rows for micro in _cut([rows])]
@@ -100,7 +101,7 @@ def test_micro_batches_do_not_come_sorted_by_length() -> None:
 def test_cursors_chain_and_the_last_closes_the_window(of_lengths: list[int]) -> None:
     micro_batches = _cut([_rows(of_lengths)])
     assert [micro.before.taken for micro in micro_batches] == list(range(len(micro_batches)))
-    for micro, following in zip(micro_batches, micro_batches[1:], strict=False):
+    for micro, following in itertools.pairwise(micro_batches):
         assert micro.after == following.before == Cursor(10, 90, 1, following.before.taken, PLAN)
     assert micro_batches[-1].after == Cursor.at(90)
     assert len({micro.seed for micro in micro_batches}) == len(micro_batches)
