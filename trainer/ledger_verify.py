@@ -63,7 +63,7 @@ class Verification:
     missing: int = 0  # nowhere
     duplicated: int = 0  # in two places, or twice in one
     unknown: int = 0  # in the ledger, and no such record in the text topic
-    expired: int = 0  # ledger rows whose message retention has deleted from the text topic: not compared
+    expired: int = 0  # ledger rows of messages that retention has deleted, or that lie before `since`: not compared
     missing_origins: list[Origin] = field(default_factory=list)  # examples
     duplicated_origins: list[Origin] = field(default_factory=list)
 

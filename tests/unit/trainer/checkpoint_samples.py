@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+from fsspec.implementations.memory import MemoryFileSystem
 
 from headrace.schemas.cursor import Cursor, CuttingPlan
 from headrace.schemas.ledger import ORIGIN_COLUMNS, Outcome
@@ -14,7 +14,7 @@ from headrace.schemas.record import Origin
 from headrace.schemas.tokens import tokens_schema
 from headrace.trainer.checkpoint import Checkpoint
 from headrace.trainer.checkpoint_state import TrainerState
-from headrace.trainer.checkpoint_store import Chunk, Store, open_store
+from headrace.trainer.checkpoint_store import Chunk, ObjectStore, Store
 from headrace.trainer.checkpoint_tensors import Tensors
 from headrace.trainer.ledger import LedgerRows, LedgerTables, merge
 from headrace.trainer.window import UNTRAINED, MicroBatch
@@ -26,12 +26,11 @@ VOCAB_SIZE = 100
 #: One step: for each lane the micro-batches, each a list of origins.
 Step = dict[int, list[list[Origin]]]
 
-_numbers = itertools.count()
 
-
-def memory_store(run: str = "main") -> Store:
+def memory_store() -> Store:
     """An object store of its own."""
-    return open_store(f"memory://samples-{next(_numbers)}", "orders", run)
+    system = type("Memory", (MemoryFileSystem,), {"store": {}, "pseudo_dirs": [""], "cachable": False})
+    return ObjectStore(system(), "/root/orders/main", "memory://root/orders/main")
 
 
 def token_rows(origins: Sequence[Origin], length: int = 4) -> pa.RecordBatch:
@@ -44,7 +43,7 @@ def token_rows(origins: Sequence[Origin], length: int = 4) -> pa.RecordBatch:
         "labels": pa.array([["a"]] * count, pa.list_(pa.string())),
         "id": pa.nulls(count, pa.string()),
         "timestamp": pa.nulls(count, pa.timestamp("ms")),
-        "published": pa.array([origin.offset * 1000 for origin in origins], pa.timestamp("ms")),
+        "published": pa.array([origin.offset * 1000 % 2**60 for origin in origins], pa.timestamp("ms")),
         "topic": pa.array(topics, pa.string()).dictionary_encode(),
         **{name: pa.array([getattr(o, name) for o in origins], SCHEMA.field(name).type) for name in ORIGIN_COLUMNS[1:]},
         "bucket": pa.array([o.offset % 2**16 for o in origins], pa.uint16()),
