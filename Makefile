@@ -9,7 +9,7 @@ COMPILE = $(VENV)/tools/bin/uv pip compile --universal --python-version 3.11 --g
 STAGE = pyproject.toml --extra hdfs --extra oss --extra s3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format kafka bench requirements
+.PHONY: help setup demo test lint format kafka reference bench requirements
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ format: setup ## let ruff rewrite what it can
 
 kafka: setup ## a Kafka broker on 127.0.0.1:9092 until Ctrl-C (needs Java and Maven)
 	$(PY) -m tests.services.kafka_broker --port 9092 --data data/kafka $(ARGS)
+
+reference: setup ## write docs/configuration.md, docs/commands.md and the JSON Schema from the code
+	$(PY) -m headrace.schema
+	$(PY) -m headrace.reference docs
 
 bench: setup ## measure (see bench/)
 	$(PY) -m bench $(ARGS)

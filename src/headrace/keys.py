@@ -79,9 +79,16 @@ def scalar_types(annotation: Any) -> set[Any]:
     return found
 
 
-def type_text(annotation: Any) -> str:
-    """The type in a user's words."""
-    return " or ".join(dict.fromkeys(_one_type(kind) for kind in alternatives(annotation)))
+def type_text(field: FieldInfo) -> str:
+    """The type in a user's words, with its bounds."""
+    kinds = dict.fromkeys(_one_type(kind) for kind in alternatives(field.annotation))
+    bounds = [
+        f"{sign} {value:g}"
+        for constraint in field.metadata
+        for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+        if isinstance(value := getattr(constraint, name, None), int | float)
+    ]
+    return ", ".join([" or ".join(kinds), *bounds])
 
 
 def _one_type(kind: Any) -> str:

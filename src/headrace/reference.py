@@ -56,17 +56,18 @@ def commands() -> str:
     """The page on every command, as `--help` prints it."""
     from headrace.cli import cli
 
-    root = click.Context(cli, info_name="headrace", max_content_width=100, terminal_width=100)
+    width: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100, "help_option_names": ["-h", "--help"]}
+    root = click.Context(cli, info_name="headrace", **width)
     parts = [_COMMANDS, _help(cli, root)]
     for name in cli.list_commands(root):
         command = cli.get_command(root, name)
         assert command is not None
-        context = click.Context(command, info_name=name, parent=root, max_content_width=100, terminal_width=100)
+        context = click.Context(command, info_name=name, parent=root, **width)
         parts.append(f"## headrace {name}\n\n{_help(command, context)}")
         if isinstance(command, click.Group):
             for inner in command.list_commands(context):
                 verb = command.commands[inner]
-                inside = click.Context(verb, info_name=inner, parent=context, max_content_width=100, terminal_width=100)
+                inside = click.Context(verb, info_name=inner, parent=context, **width)
                 parts.append(f"### headrace {name} {inner}\n\n{_help(verb, inside)}")
     return "\n".join(parts)
 
@@ -81,7 +82,7 @@ def _table(section: str, rows: list[keys.Key], about: str = "") -> str:
     lines = [head, "| key | value | default | |", "| --- | --- | --- | --- |"]
     for key in rows:
         variant = f" ({key.variant})" if key.variant else ""
-        kind = keys.type_text(key.field.annotation).replace("|", "\\|")
+        kind = keys.type_text(key.field).replace("|", "\\|")
         lines.append(f"| `{key.dotted}`{variant} | {kind} | {_default(key)} | {_cell(key.description)} |")
     return "\n".join(lines) + "\n"
 

@@ -28,6 +28,7 @@ from headrace.pipeline.broker import open_broker
 from headrace.pipeline.config import BrokerConfig
 from headrace.pipeline.status import StatusReader
 from headrace.pipeline.supervise import Child, Group, Supervisor
+from headrace.pipeline.telemetry import Exporter
 from headrace.schemas.errors import HeadraceError
 from headrace.signals import stopping_on_signals
 from headrace.trainer.config import RankPlan
@@ -38,6 +39,8 @@ LOG_FILE = Path("headrace.log")
 #: The sections of the configuration that each stage uses.
 INGEST_SECTIONS = frozenset({"text", "tokenizer", "tokens", "ingest"})
 TRAINER_SECTIONS = frozenset({"tokens", "train", "evaluate", "checkpoint"})
+
+_LAST_LOOK_S = 10.0  # a broker that does not answer holds the end back so long at most
 
 OnEvent = Callable[[Supervisor, str, Mapping[str, Any]], None]
 
@@ -129,7 +132,12 @@ def run(
 
 
 def _supervise(config: Config, groups: Sequence[Group], shown: watch.Display, on_event: OnEvent | None) -> None:
+    exporter = Exporter()
+    if config.metrics.port is not None:
+        exporter.serve(config.metrics.port)
+
     def tell(name: str, event: dict[str, Any]) -> None:
+        exporter.observe(name, event)
         line = said(name, event)
         if line:
             shown.tell(line)
@@ -145,7 +153,7 @@ def _supervise(config: Config, groups: Sequence[Group], shown: watch.Display, on
             supervisor.run()
     finally:
         ended.set()
-        watcher.join()
+        watcher.join(_LAST_LOOK_S)
 
 
 def _watch(config: Config, shown: watch.Display, ended: threading.Event) -> None:

@@ -16,9 +16,13 @@ from headrace.options import as_json, debug, example
 from headrace.schemas.errors import EXIT_FAILED, UsageError
 
 
-@click.command("demo", epilog=example("headrace demo", "headrace demo --json --keep demo | tail -1 | jq .accuracy"))
+@click.command(
+    "demo",
+    short_help="Everything at once on this machine: no broker, no GPU.",
+    epilog=example("headrace demo", "headrace demo --json --keep demo | tail -1 | jq .accuracy"),
+)
 @click.option("--records", type=click.IntRange(min=100), default=20_000, show_default=True, help="Records to publish.")
-@click.option("--rate", type=click.FloatRange(min=1), default=400.0, show_default=True, help="Records a second.")
+@click.option("--rate", type=click.FloatRange(min=1), default=250.0, show_default=True, help="Records a second.")
 @click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Ingest workers.")
 @click.option(

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@click.command("doctor", epilog=example("headrace doctor", "headrace doctor --effective"))
+@click.command(
+    "doctor",
+    short_help="Check machine, packages, broker, topics, tokenizer, store.",
+    epilog=example("headrace doctor", "headrace doctor --effective"),
+)
 @click.option("--effective", is_flag=True, help="Print the configuration in force instead, secrets masked.")
 @as_json
 @configured

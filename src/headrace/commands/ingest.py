@@ -7,7 +7,11 @@ import click
 from headrace.options import Given, configured, example
 
 
-@click.command("ingest", epilog=example("headrace ingest", "headrace ingest --workers 8"))
+@click.command(
+    "ingest",
+    short_help="The ingest workers of this machine.",
+    epilog=example("headrace ingest", "headrace ingest --workers 8"),
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Same as --set ingest.workers=N.")
 @configured
 def command(given: Given, workers: int | None) -> None:

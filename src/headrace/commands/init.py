@@ -22,6 +22,7 @@ kafka:                          # any librdkafka option but those that exactly-o
 
 @click.command(
     "init",
+    short_help="Write a commented configuration to begin with.",
     epilog=example("headrace init --name workorders", "headrace init --broker kafka://kafka-1:9092 -c orders.yaml"),
 )
 @click.option(

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 at_step = click.option("--step", type=int, help="The ledger of the checkpoint at this step.  [default: the newest]")
 
 
-@click.group("ledger", epilog=example("headrace ledger find orders/0@1234", "headrace ledger verify --json"))
+@click.group(
+    "ledger",
+    short_help="What became of every record.",
+    epilog=example("headrace ledger find orders/0@1234", "headrace ledger verify --json"),
+)
 def command() -> None:
     """Ask the ledger of a run what became of records. Another run: --set train.run=NAME."""
 

@@ -11,7 +11,9 @@ from headrace.schemas.errors import TryAgain
 
 
 @click.command(
-    "publish", epilog=example("headrace publish orders.jsonl", "zcat old/*.gz | headrace publish - --rate 500")
+    "publish",
+    short_help="Files or standard input to the text topic.",
+    epilog=example("headrace publish orders.jsonl", "zcat old/*.gz | headrace publish - --rate 500"),
 )
 @click.argument("files", nargs=-1, metavar="[FILE...|-]")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N records a second.")

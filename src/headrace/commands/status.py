@@ -11,7 +11,11 @@ import click
 from headrace.options import Given, as_json, configured, example
 
 
-@click.command("status", epilog=example("headrace status --watch", "headrace status --json | jq .backlog_tokens"))
+@click.command(
+    "status",
+    short_help="Where the pipe stands: positions, backlog, rates, figures.",
+    epilog=example("headrace status --watch", "headrace status --json | jq .backlog_tokens"),
+)
 @click.option("--watch", is_flag=True, help="Look again every second until Ctrl-C.")
 @as_json
 @configured

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.shape import TopicPlan
 
 
-@click.group("topics", epilog=example("headrace topics create --print"))
+@click.group("topics", short_help="Make the topics.", epilog=example("headrace topics create --print"))
 def command() -> None:
     """The topics that a configuration names."""
 

@@ -9,7 +9,9 @@ from headrace.schemas.errors import UsageError
 
 
 @click.command(
-    "train", epilog=example("headrace train --ranks 4", "headrace train --set train.run=seed-7 --set train.seed=7")
+    "train",
+    short_help="The ranks of this machine.",
+    epilog=example("headrace train --ranks 4", "headrace train --set train.run=seed-7 --set train.seed=7"),
 )
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks on this machine.  [default: visible devices; CPU: 1]")
 @click.option("--run", "run_name", metavar="NAME", help="Same as --set train.run=NAME.")

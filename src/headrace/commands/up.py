@@ -7,7 +7,11 @@ import click
 from headrace.options import Given, configured, example
 
 
-@click.command("up", epilog=example("headrace up", "headrace up --ranks 2 --set train.stop=end"))
+@click.command(
+    "up",
+    short_help="Ingest and train here, supervised, with a live view.",
+    epilog=example("headrace up", "headrace up --ranks 2 --set train.stop=end"),
+)
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks on this machine.  [default: visible devices; CPU: 1]")
 @configured
 def command(given: Given, ranks: int | None) -> None:
