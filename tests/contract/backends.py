@@ -41,7 +41,8 @@ class Kafka:
     name: str = "kafka"
 
     def grow(self, topic: str, partitions: int) -> None:
-        for future in self._admin().create_partitions([NewPartitions(topic, partitions)]).values():
+        admin = self._admin()  # named, so that it outlives its requests
+        for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
             future.result()
 
     def expire(self, topic: str) -> None:

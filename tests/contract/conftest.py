@@ -21,7 +21,6 @@ __all__ = ["kafka"]
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     if request.param == "local":
         return Local(f"local:{tmp_path / 'topics'}")
-    pytest.importorskip("headrace.pipeline.kafka")
     return Kafka(f"kafka://{request.getfixturevalue('kafka')}")
 
 
