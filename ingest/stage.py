@@ -29,6 +29,7 @@ from headrace.pipeline.child import Channel
 from headrace.pipeline.config import BrokerConfig, TextConfig, TokensConfig
 from headrace.pipeline.shape import Shape, TopicPlan, ensure_topics
 from headrace.pipeline.topics import Broker
+from headrace.schemas.errors import Fenced, Stop
 from headrace.schemas.settings import Settings
 from headrace.schemas.tokens import TokensMeta
 
@@ -78,7 +79,10 @@ def work(args: dict[str, Any], channel: Channel) -> None:
         groups = BacklogGroups(told.text.topic, job.group, told.tokens.topic, names.trained_group(told.name, told.run))
         backlog = Backlog(broker, groups, told.tokens.backlog_tokens)
         with closing(broker.worker(job.name, job.group, told.text.topic)) as worker:
-            IngestWorker(worker, job, backlog, Numbers(channel.report, time.monotonic)).run(channel.stopping)
+            try:
+                IngestWorker(worker, job, backlog, Numbers(channel.report, time.monotonic)).run(channel.stopping)
+            except Fenced as error:  # restarting would fence the other, and so on for ever
+                raise Stop(f"another ingest of {told.name!r} runs on this machine: {error}") from error
 
 
 def _work(args: StageArgs, shape: Shape) -> Work:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.pipeline.topics import Broker
-from headrace.schemas.errors import PositionLost
+from headrace.schemas.errors import Fenced, PositionLost
 from headrace.schemas.position import Position
 from headrace.schemas.settings import AtTime, Start
 
@@ -33,7 +33,12 @@ def resolve_start(broker: Broker, group: str, text_topic: str, tokens_topic: str
             "tokens.topic"
         )
     positions = _first(broker, text_topic, start)
-    broker.set_positions(group, text_topic, positions)
+    try:
+        broker.set_positions(group, text_topic, positions)
+    except Fenced:  # the group has members by now: another machine was quicker, and its positions hold
+        positions = broker.positions(group, text_topic)
+        if not positions:
+            raise
     return positions
 
 

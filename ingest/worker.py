@@ -42,6 +42,9 @@ from headrace.schemas.tokens import TokensMeta
 #: A transaction is committed when it holds so many bytes, whatever the time.
 COMMIT_BYTES = 16_000_000
 
+#: Texts of so many bytes may take seconds to tokenize, and are not inside an open transaction: brokers abort old ones.
+HEAVY_BYTES = 2_000_000
+
 _WAIT_S = 0.5  # longest wait in one call, so that a stop is noticed
 
 
@@ -113,6 +116,8 @@ class IngestWorker:
         self._polled_at = self._clock()
         self._settle(fetched)
         for decoded in decode(fetched.messages, self._work.rules, self._positions):  # 2. decode
+            if self._begun_at is not None and decoded.records.nbytes >= HEAVY_BYTES:
+                self._commit()
             self._add(decoded)
             self._commit_when_due()
         self._pass_markers(fetched)
