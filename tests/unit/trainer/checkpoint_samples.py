@@ -30,7 +30,7 @@ Step = dict[int, list[list[Origin]]]
 def memory_store() -> Store:
     """An object store of its own."""
     system = type("Memory", (MemoryFileSystem,), {"store": {}, "pseudo_dirs": [""], "cachable": False})
-    return ObjectStore(system(), "/root/orders/main", "memory://root/orders/main")
+    return ObjectStore(system(), "/bucket/orders/main", "memory://bucket/orders/main")
 
 
 def token_rows(origins: Sequence[Origin], length: int = 4) -> pa.RecordBatch:

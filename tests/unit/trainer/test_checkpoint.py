@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from safetensors.numpy import load as load_safetensors
 
 from headrace.schemas.cursor import Cursor
@@ -25,7 +26,7 @@ from headrace.trainer.checkpoint import (
 )
 from headrace.trainer.checkpoint_load import load, load_latest
 from headrace.trainer.checkpoint_state import TrainerState
-from headrace.trainer.checkpoint_store import LocalStore, Store, open_store
+from headrace.trainer.checkpoint_store import LocalStore, ObjectStore, Store, open_store
 from headrace.trainer.checkpoint_tensors import Tensors, read_tensors, write_tensors
 from headrace.trainer.ends import RunEnd
 from headrace.trainer.ledger import OUTCOMES_FILE, STEPS_FILE
@@ -33,8 +34,11 @@ from headrace.trainer.ledger_read import Ledger
 from tests.unit.trainer.checkpoint_samples import assert_same, checkpoint, memory_store, noted
 
 
-@pytest.fixture(params=["local", "object"])
+@pytest.fixture(params=["local", "object", "folders"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A disk, an object store, and a store that has real folders (as HDFS has)."""
+    if request.param == "folders":
+        return ObjectStore(LocalFileSystem(), str(tmp_path / "orders" / "main"), "folders:orders/main")
     return open_store(str(tmp_path), "orders", "main") if request.param == "local" else memory_store()
 
 

@@ -26,7 +26,7 @@ from headrace.trainer.ledger_read import Ledger
 from tests.unit.trainer.checkpoint_samples import Step, checkpoint, memory_store, micro_batch, noted
 
 LANES = 5
-EXAMPLES = 40  # each writes files
+EXAMPLES = 30  # each writes files
 origins = st.builds(
     Origin,
     st.sampled_from(["orders", "reviews", "文本"]),
