@@ -71,7 +71,7 @@ class Lane:
     def __init__(self, number: int, cursor: Cursor, rules: LaneRules) -> None:
         self.number = number
         self.live_from: int | None = None  # the end of the lane when it was opened; None: nothing in it is live
-        self.start = cursor.start  # where the window being collected begins
+        self.start = cursor.start  # everything before it has been cut
         self._rules = rules
         self._reopened = cursor if cursor.open else None
         self._end: int | None = None
@@ -96,17 +96,19 @@ class Lane:
         self.advance(now_s)
 
     def set_end(self, end: int) -> int | None:
-        """Fix the lane's end. Returns the offset to read again from, when more than that had been read ahead.
+        """Fix the lane's end, or move it. Returns the offset to read again from, where that is needed: when more had
+        been read ahead, or when the end moves on and what lay behind it had been let go.
 
         A window of which a micro-batch was given is finished even if it reaches beyond the end: it was begun before
         the end was known.
         """
+        moves_on = self._end is not None and end > self._end
         self._end = end
         if self._reopened is not None:
             return None
         waiting = [batch.offset for batch in (*self._pending, *self._inbox)]
         ahead = [window for window in self._windows if not window.begun and window.end > end]
-        if not ahead and all(offset < end for offset in waiting):
+        if not moves_on and not ahead and all(offset < end for offset in waiting):
             return None
         for _ in ahead:
             self.start = self._windows.pop().start
@@ -189,10 +191,9 @@ class Lane:
         """Close every window that is to be closed now."""
         while self._room():
             self._collect()
-            end = self._window_end(now_s)
-            if end is None:
+            if not self._due(now_s):
                 break
-            self._close(end)
+            self._close()
         if self._caught_up and self._at_end is not None:
             self.start = max(self.start, self._at_end if self._end is None else min(self._at_end, self._end))
         if self._caught_up or self._available() >= self._wanted:
@@ -225,24 +226,20 @@ class Lane:
             return len(self._pending) == self._reopened.token_batches
         return self._pending_tokens >= self._rules.plan.window_tokens
 
-    def _window_end(self, now_s: float) -> int | None:
-        """Where the window being collected ends, or None while it is not to be closed."""
+    def _due(self, now_s: float) -> bool:
+        """Whether the window being collected is to be closed now."""
+        if self._complete():
+            return True
         if self._reopened is not None:
-            if self._complete():
-                return self._reopened.end
             if self._at_end is not None:
                 raise self._window_lost(self._reopened)
-            return None
-        if not self._pending:
-            return None
-        if self._complete():
-            return self._position()
-        if self._end_passed():
-            return self._end
+            return False
+        if self._pending and self._end_passed():
+            return True
         if self._may_flush() and now_s >= self._pending[0].arrived_s + self._rules.flush_s:
             self._settled = True
-            return self._position() if self._at_end is None else self._at_end
-        return None
+            return True
+        return False
 
     def _may_flush(self) -> bool:
         """Whether the window being collected is one that time may close."""
@@ -251,21 +248,27 @@ class Lane:
         live = self.live_from is not None and self._pending[0].offset >= self.live_from
         return self._at_end is not None or live
 
-    def _close(self, end: int) -> None:
-        """Cut the window being collected; the next one begins at `end`."""
+    def _close(self) -> None:
+        """Cut the window being collected.
+
+        It reaches from its first token batch to its last, whatever markers lie around it: how soon the reader was seen
+        to pass those must not decide anything.
+        """
         cursor, self._reopened = self._reopened, None
-        window = Window.of(self.start, end, [batch.rows for batch in self._pending])
+        start = self._pending[0].offset if cursor is None else cursor.start
+        end = self._position() if cursor is None else cursor.end
+        window = Window.of(start, end, [batch.rows for batch in self._pending])
         plan = self._rules.plan if cursor is None or cursor.plan is None else cursor.plan
         left = deque(cut(window, plan, self.number, self._rules.screen))
         taken = 0 if cursor is None else cursor.taken
         if taken >= len(left):
             raise CheckpointDamaged(
-                f"lane {self.number}: the window from offset {self.start} to {end} has {len(left)} micro-batches, its "
+                f"lane {self.number}: the window from offset {start} to {end} has {len(left)} micro-batches, its "
                 f"cursor says that {taken} of them were trained and some are left: go back to an older checkpoint"
             )
         for _ in range(taken):
             left.popleft()
-        self._windows.append(_CutWindow(self.start, end, left, begun=cursor is not None))
+        self._windows.append(_CutWindow(start, end, left, begun=cursor is not None))
         self.start = end
         self._pending.clear()
         self._pending_tokens = 0

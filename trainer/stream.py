@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.pipeline.topics import Broker, Fetched, Reader
@@ -106,23 +106,23 @@ class LaneStream:
 
     def take(
         self,
-        accumulate: int,
+        accumulate: int | Mapping[int, int],
         *,
         held: Sequence[MicroBatch] = (),
-        lanes: Collection[int] | None = None,
         stopping: threading.Event | None = None,
     ) -> Taken:
         """Wait until every lane has `accumulate` micro-batches or is empty, and take up to so many of each.
 
-        `held` were taken before and not trained: they count, and stand in the result. `lanes` takes of these only.
+        With a mapping, so many of each lane that it names. `held` were taken before and not trained: they count, and
+        stand in the result.
         Interrupted by `stopping` it takes nothing new and says what it was waiting for. Raises what the prefetch thread
         met (RecordsLost, TokensInvalid, ...), and Stalled.
         """
+        wanted = accumulate if isinstance(accumulate, Mapping) else dict.fromkeys(self._lanes.numbers, accumulate)
         have = Counter(micro.lane for micro in held)
-        numbers = self._lanes.numbers if lanes is None else lanes
         with self._changed:
             self._raise_failure()
-            self._lanes.want({number: accumulate - have[number] for number in numbers}, self._clock())
+            self._lanes.want({number: count - have[number] for number, count in wanted.items()}, self._clock())
             self._changed.notify_all()
             while waiting := self._lanes.waiting(self._clock()):
                 self._raise_failure()
@@ -165,7 +165,11 @@ class LaneStream:
             return {number: self._cursor(number) for number in self._lanes.numbers}
 
     def set_ends(self, ends: Mapping[int, int]) -> None:
-        """Fix the ends of lanes: no record at or behind them is taken. Lanes of other ranks are ignored."""
+        """Fix the ends of lanes, or move them: no record at or behind them is taken. Lanes of other ranks are ignored.
+
+        A run is repeated with these two: for each step the end of the window that its last cursor names, and `take`
+        with the micro-batches that each lane gave.
+        """
         with self._changed:
             for number in self._lanes.numbers:
                 if number in ends:

@@ -110,8 +110,7 @@ class TokenStreamBase:
     def _rounds(self, stream: LaneStream, lanes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
         """Round after round, one micro-batch of every lane; a round that was broken off is finished first."""
         while True:
-            left = [lane for lane in lanes if lane not in self._served]
-            taken = stream.take(1, lanes=left)
+            taken = stream.take({lane: 1 for lane in lanes if lane not in self._served})
             for micro in taken.micro_batches:
                 stream.trained([micro])
                 self._cursors[micro.lane] = micro.after

@@ -345,6 +345,41 @@ def test_an_idle_lane_s_cursor_follows_over_markers_lest_retention_overtake_it()
         assert micro.before.start == 9
 
 
+def test_an_end_that_moves_on_gives_what_lay_behind_it() -> None:
+    topic = MemoryTopic(1)
+    topic.commit(0, *ROWS)
+    with open_stream(topic, beginning([0]), rules(flush_s=1e9)) as stream:
+        for first, last in ((0, 3), (3, 4), (4, 30), (30, 40)):
+            stream.set_ends({0: last})
+            taken = stream.take(1000)
+            assert (rows_in(taken.micro_batches), taken.lanes_ended) == (names_of(first, last), 1)
+
+
+def test_a_live_run_is_repeated_from_what_a_ledger_holds_of_its_steps() -> None:
+    """Time decided where the windows of the first run ended; the second is told by the cursors and never waits."""
+    topic = MemoryTopic(2)
+    for moment in range(25):
+        lane, count = moment % 2, 1 + moment * 5 % 7
+        batches = token_batches(lane, count, from_offset=10 * moment)
+        topic.later(2.9 * moment, lambda lane=lane, batches=batches: topic.commit(lane, *batches))
+    live: list[list[Given]] = []
+    with open_stream(topic, beginning([0, 1])) as stream:
+        while (step := stream.take(3).micro_batches) or topic.plans:
+            stream.trained(step)
+            live += [[Given.of(micro) for micro in step]] if step else []
+            stream.wait_for_data(10.0)
+    assert len({(micro.lane, micro.before.start) for step in live for micro in step}) > 15
+    with open_stream(topic, beginning([0, 1]), rules(flush_s=1e9)) as stream:
+        for step in live:
+            last = {micro.lane: micro for micro in step}
+            ends = {lane: micro.before.end for lane, micro in last.items()}
+            stream.set_ends(ends)
+            counts = {lane: sum(micro.lane == lane for micro in step) for lane in last}
+            again = stream.take(counts).micro_batches
+            stream.trained(again)
+            assert [Given.of(micro) for micro in again] == step
+
+
 # Bounds and refusals.
 
 
