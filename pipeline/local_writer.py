@@ -33,7 +33,7 @@ from headrace.pipeline.local_positions import WriterName
 from headrace.pipeline.local_reader import LocalReader
 from headrace.pipeline.local_store import Store
 from headrace.pipeline.topics import Fetched, Headers, Topic
-from headrace.schemas.errors import Fenced, HeadraceError, TooLarge
+from headrace.schemas.errors import Fenced, TooLarge
 from headrace.schemas.position import Position
 
 Clock = Callable[[], float]  # seconds since 1970
@@ -136,6 +136,7 @@ class LocalWorker(LocalWriter):
             starts = self._settle()
             fetched = self._reader.fetch(max_messages)
             fetched.starts = starts
+            self._rewind = False  # not before: had the fetch failed, nobody would have been told of `starts`
             now_s = time.monotonic()
             if fetched.messages or starts or self.assigned() != before or now_s >= deadline_s:
                 return fetched
@@ -154,7 +155,7 @@ class LocalWorker(LocalWriter):
             if lost:
                 raise Fenced(f"this member does not read {topic}[{lost[0]}] any more: drop the buffers and poll again")
             written = self._commit(group, topic, positions, self._versions if own else {})
-        except HeadraceError:
+        except BaseException:
             self.abort()
             raise
         if own:
@@ -186,7 +187,6 @@ class LocalWorker(LocalWriter):
             found = local_positions.starts(connection, self._group, self._topic, self._membership.held)
         self._versions = {number: committed.version for number, committed in found.items()}
         self._reader.restart({number: committed.position.offset for number, committed in found.items()})
-        self._rewind = False
         return {number: committed.position for number, committed in found.items()}
 
     def _leave(self) -> None:

@@ -129,6 +129,21 @@ def test_records_lost_to_a_worker_name_the_setting_of_ingest(broker: LocalBroker
         worker.poll(9, 0)
 
 
+def test_starts_that_a_failed_poll_could_not_tell_are_told_by_the_next(broker: LocalBroker, clock: Clock) -> None:
+    """A caller that was not told keeps buffers of before, and would commit them beside what it reads again."""
+    broker.create("t", 1, retention_ms=HOUR_MS)
+    worker = worker_of(broker)
+    write(broker.writer("other"), "t", 3)
+    clock.now_s += 2 * 3600
+    write(broker.writer("other"), "t", 1)
+    with pytest.raises(RecordsLost):
+        worker.poll(9, 0)
+    broker.set_positions("g", "t", {0: Position(3)})
+    fetched = worker.poll(9, 0)
+    assert fetched.starts == {0: Position(3)}
+    assert [message.offset for message in fetched.messages] == [3]
+
+
 def test_a_reader_beyond_the_end_is_told_that_the_topic_is_another(broker: LocalBroker) -> None:
     broker.create("t", 1)
     with pytest.raises(RecordsLost, match=r"t\[0\] ends at offset 0, before the offset 7"):
