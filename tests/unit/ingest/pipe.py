@@ -32,11 +32,28 @@ class Killed(BaseException):
     """The process is gone. No `except HeadraceError` sees it."""
 
 
-class Calls:
-    """A worker's protocol calls, one by one: dies before or after a chosen one, and tells when all is read."""
+def die() -> None:
+    raise Killed
 
-    def __init__(self, inner: Worker, *, die_at: int | None = None, after: bool = False) -> None:
+
+class Calls:
+    """A worker's protocol calls, one by one: struck before or after a chosen one, and tells when all is read.
+
+    A call is chosen by its number, or by its name for the first of that name.
+    """
+
+    def __init__(
+        self,
+        inner: Worker,
+        *,
+        die_at: int | str | None = None,
+        after: bool = False,
+        strike: Callable[[], None] = die,
+        longest_wait_s: float = 0.02,
+    ) -> None:
         self.inner = inner
+        self._strike = strike
+        self._longest_wait_s = longest_wait_s
         self.done: list[str] = []
         self.stopping = threading.Event()
         self.on_poll: Callable[[], None] = lambda: None
@@ -44,25 +61,26 @@ class Calls:
         self._after = after
 
     def _call(self, name: str, call: Callable[[], Any]) -> Any:
-        dies = len(self.done) == self._die_at
+        struck = self._die_at in (len(self.done), name)
+        self._die_at = None if struck else self._die_at
         self.done.append(name)
-        if dies and not self._after:
-            raise Killed
+        if struck and not self._after:
+            self._strike()
         result = call()
-        if dies:
-            raise Killed
+        if struck and self._after:
+            self._strike()
         return result
 
     def poll(self, max_messages: int, wait_s: float) -> Fetched:
         self.on_poll()
-        fetched: Fetched = self._call("poll", lambda: self.inner.poll(max_messages, min(wait_s, 0.02)))
+        fetched: Fetched = self._call("poll", lambda: self.inner.poll(max_messages, min(wait_s, self._longest_wait_s)))
         assigned = self.inner.assigned()
         if not fetched.messages and not fetched.starts and assigned and fetched.at_end.keys() == assigned:
             self.stopping.set()
         return fetched
 
     def idle(self, wait_s: float) -> Fetched:
-        fetched: Fetched = self._call("idle", lambda: self.inner.idle(min(wait_s, 0.02)))
+        fetched: Fetched = self._call("idle", lambda: self.inner.idle(min(wait_s, self._longest_wait_s)))
         return fetched
 
     def assigned(self) -> frozenset[int]:
