@@ -168,6 +168,8 @@ def checkpoints(config: Config) -> Iterator[Finding]:
         store.write(probe, "probe", [b"headrace doctor"])
         read = store.read(probe, "probe")
         store.remove_folder(probe)
+        if "://" not in root:
+            _remove_empty(Path(root) / config.name / ".doctor", upto=Path(root).parent)
     except TryAgain as error:
         yield Finding("fail", "checkpoint.root", str(error), away="://" in root)
     except (OSError, ImportError, ValueError) as error:
@@ -201,6 +203,13 @@ def _existing(path: Path) -> Path:
     while not path.exists():
         path = path.parent
     return path
+
+
+def _remove_empty(folder: Path, upto: Path) -> None:
+    """Remove the folders that the probe has made; those that hold something stay."""
+    while folder != upto and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def _package(distribution: str, module: str = "", missing: str = "") -> Finding:
