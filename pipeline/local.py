@@ -11,7 +11,9 @@ One SQLite file holds every topic, because what is committed together must lie t
 `local_store` holds the file and the queue of its writers, `local_writer` the order of a commit, `local_group` how the
 members of a group share partitions out, `local_log` and `local_positions` the SQL.
 
-Cost on one core: COSTS. A waiting reader looks 200 times a second whether something was committed (3 µs each).
+Cost on one core: more than 200k small messages/s written in bulk and 500k/s read; token batches of 130 KB at about
+200 MB/s and 900 MB/s; some 1000 one-message commits/s. A waiting reader looks 200 times a second whether something was
+committed (5 µs each). Expired messages leave pages that later ones fill: the file keeps its largest size.
 """
 
 from __future__ import annotations
