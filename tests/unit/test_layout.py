@@ -253,7 +253,7 @@ def test_no_option_points_at_a_registry() -> None:
 
 def test_no_path_of_one_machine() -> None:
     """Absolute paths of a developer's machine, such as a home directory; `/home/me` and `/home/you` are nobody's."""
-    path = re.compile(r"(?<![\w.$}~-])/(?:root|home|Users|work|tmp/w)/(?!me/|you")[\w.]")
+    path = re.compile(r"(?<![\w.$}~-])/(?:root|home|Users|work|tmp/w)/(?!(?:me|you)\b)[\w.]")
     wrong = [
         f"{name}:{number}: {line.strip()[:80]}"
         for name, text in _texts()
