@@ -75,13 +75,16 @@ def replace_chosen(
     rows: pa.RecordBatch, lane: int, input_ids: Integers, chosen: Booleans, masking: Masking
 ) -> Integers:
     """`input_ids` with the chosen tokens replaced, each token by its own chance."""
-    tokens_BS = fold(_row_keys(rows, lane, masking), np.arange(input_ids.shape[1]))
-    how_BS = fold(tokens_BS, np.array([1])) / 2.0**64
-    random_ids = _ordinary_ids(masking.vocab_size, masking.special_ids)
-    which_BS = fold(tokens_BS, np.array([2])) % np.uint64(len(random_ids))
-    masked = np.where(chosen & (how_BS < _MASK_SHARE), masking.mask_id, input_ids)
-    at_random = chosen & (how_BS >= _MASK_SHARE) & (how_BS < _MASK_SHARE + _RANDOM_SHARE)
-    return np.where(at_random, random_ids[which_BS.astype(np.int64)], masked).astype(np.int64)
+    row_M, position_M = np.nonzero(chosen)  # M: the chosen tokens
+    tokens_M = fold(_row_keys(rows, lane, masking)[row_M, 0], position_M)
+    how_M = fold(tokens_M, np.array([1])) / 2.0**64
+    at_random_M = (how_M >= _MASK_SHARE) & (how_M < _MASK_SHARE + _RANDOM_SHARE)
+    random_ids = np.flatnonzero(_ordinary_ids(masking.vocab_size, masking.special_ids))
+    which_M = (fold(tokens_M, np.array([2])) % np.uint64(len(random_ids))).astype(np.int64)
+    ids_M = np.where(how_M < _MASK_SHARE, masking.mask_id, input_ids[row_M, position_M])
+    replaced = input_ids.copy()
+    replaced[row_M, position_M] = np.where(at_random_M, random_ids[which_M], ids_M)
+    return replaced
 
 
 def _row_keys(rows: pa.RecordBatch, lane: int, masking: Masking) -> Keys:
@@ -103,9 +106,12 @@ def _units(rows: pa.RecordBatch, positions: Integers, masking: Masking) -> Integ
 
 
 def _ordinary(ids: Integers, masking: Masking) -> Booleans:
-    return np.isin(ids, masking.special_ids, invert=True)
+    return _ordinary_ids(masking.vocab_size, masking.special_ids)[ids]
 
 
 @lru_cache(maxsize=4)
-def _ordinary_ids(vocab_size: int, special_ids: tuple[int, ...]) -> Integers:
-    return np.setdiff1d(np.arange(vocab_size), special_ids)
+def _ordinary_ids(vocab_size: int, special_ids: tuple[int, ...]) -> Booleans:
+    """For every id of the vocabulary whether it is ordinary. A table: looking up is quicker than comparing."""
+    ordinary = np.ones(vocab_size, dtype=np.bool_)
+    ordinary[list(special_ids)] = False
+    return ordinary

@@ -52,7 +52,7 @@ def rows_of(
         "offset": list(range(first_offset, first_offset + count)),
         "row": [0] * count,
         "part": [0] * count,
-        "bucket": list(buckets or [50_000] * count),
+        "bucket": list(buckets or [7919 * (first_offset + number) % 2**16 for number in range(count)]),
     }
     if words is not None:
         columns["word_start"] = [None if row is None else list(row) for row in words]
