@@ -74,7 +74,8 @@ class KafkaWorker(KafkaWriter):
         return self.poll(0, wait_s)
 
     def assigned(self) -> frozenset[int]:
-        return self._given
+        """Empty from a rebalance or abort on until `starts` is given: what was read before counts no more."""
+        return self._feed.partitions
 
     def commit(self, group: str, topic: str, positions: Mapping[int, Position]) -> None:
         if (group, topic) != (self._group, self._topic):

@@ -12,6 +12,7 @@ import pytest
 from headrace.ingest import worker as worker_module
 from headrace.ingest.tokenizers import Tokenizer
 from headrace.pipeline.local import LocalBroker
+from headrace.pipeline.topics import Fetched
 from headrace.schemas.errors import Fenced, Reason, Stop
 from headrace.schemas.position import Position
 from headrace.schemas.record import ARROW_TYPE
@@ -190,6 +191,27 @@ class TestFenced:
             *((1, offset) for offset in range(10, 20)),
         }
         assert pipe.broker.positions(pipe.group, pipe.name) == {0: Position(20, tokens=80), 1: Position(20, tokens=80)}
+
+    def test_a_rebalance_aborts_the_open_transaction_and_where_to_start_comes_a_poll_later(self, pipe: Pipe) -> None:
+        pipe.publish(["交通拥堵"] * 200)
+        pipe.start()
+        with closing(pipe.member()) as member:
+            poll, inner_assigned, moving = member.poll, member.assigned, [False]
+
+            def rebalanced(max_messages: int, wait_s: float) -> Fetched:
+                moving[0] = member.done.count("poll") == 2 + 2 * member.done.count("rebalance") < 8
+                if moving[0]:
+                    member.done.append("rebalance")
+                    member.inner.abort()
+                    return Fetched()
+                return poll(max_messages, wait_s)
+
+            member.poll = rebalanced  # type: ignore[method-assign]
+            member.assigned = lambda: frozenset() if moving[0] else inner_assigned()  # type: ignore[method-assign]
+            pipe.loop(member, commit_s=3600.0, batch_tokens=1).run(member.stopping)
+        assert "rebalance" in member.done
+        assert member.done.index("append") < member.done.index("rebalance")
+        pipe.check_exactly_once()
 
 
 class TestGroup:
