@@ -71,7 +71,11 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Offsets of a partition: the first message that retention has left, and the end of what is committed."""
+    """Offsets of a partition: the first message that retention has left, and the end of what was appended.
+
+    Nothing whose commit was confirmed before the look lies at or behind `end`. What is open, or aborted, may lie before
+    it: `end` says where to stop reading, not that there is anything to read.
+    """
 
     first: int
     end: int

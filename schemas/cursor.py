@@ -5,8 +5,8 @@ next micro-batch to train: the window that is open (the offsets from `start` up 
 many of its micro-batches are `taken`, and the cutting plan. Reading the same offsets again and cutting them under the
 same plan gives the same micro-batches, so resuming costs one window, whatever the position.
 
-With no window open, `start == end`, `token_batches == taken == 0` and the next window begins at `end`. Offsets are
-compared, never subtracted: transaction markers take offsets too.
+With no window open, `start == end`, `token_batches == taken == 0` and the next window begins at or behind `end`.
+Offsets are compared, never subtracted: transaction markers take offsets too.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class ChildFailed(Stop):
 
 
 class LossNotFinite(Stop):
-    """The loss of a step is NaN or infinite. Carries which of this rank's batches are to blame, so they can be named."""
+    """The loss of a step is NaN or infinite. `batches` are the numbers of this rank's that are to blame."""
 
     def __init__(self, message: str, batches: tuple[int, ...] = ()) -> None:
         super().__init__(message)

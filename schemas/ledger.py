@@ -2,7 +2,7 @@
 
 Two tables, written with each checkpoint for what happened since its parent:
 
-- `STEPS`: one row per step and lane that gave micro-batches.
+- `STEPS`: one row per step, lane and window that gave micro-batches: enough to cut the same windows again.
 - `OUTCOMES`: one row per record that left a lane: trained, held out, dropped or skipped, in the order of the step.
 
 They are kept when retention has deleted the tokens. Delta-coded Parquet brings an outcome to about three bytes.

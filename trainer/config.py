@@ -49,7 +49,9 @@ class BatchConfig(Settings):
     flush_s: float = Field(default=5.0, gt=0)
     """Longest wait for more records once a lane is at its end: bounds freshness and how long a rank can be held up."""
     micro_tokens: int = Field(default=16_384, ge=64)
-    """Most padded tokens in one forward pass: lower it when memory runs out; the global batch stays the same."""
+    """Most padded tokens in one forward pass, for memory: a smaller one gives the same global batch in more passes."""
+    pad_multiple: int = Field(default=1, ge=1, le=128)
+    """Rows are padded to a multiple of it. 8 suits the tensor cores of GPUs, and costs some 4 % on short texts."""
 
 
 class OptimizerConfig(Settings):

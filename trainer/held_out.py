@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -39,6 +40,6 @@ class HeldOut:
         if not self._rows:
             return []
         window = Window.of(0, 0, list(self._rows))
-        keep_all = CuttingPlan(seed=plan.seed, micro_tokens=plan.micro_tokens, window_tokens=plan.window_tokens)
+        keep_all = replace(plan, hold_out_share=0.0)
         micro_batches = cut(window, keep_all, 0, lambda rows: pa.nulls(len(rows), pa.string()))
         return [collate(micro_batch) for micro_batch in micro_batches]

@@ -13,6 +13,7 @@ the columns that hardly change. Cost: O(rows), about 30 bytes of memory per row 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -95,7 +96,8 @@ class LedgerRows:
         code = OUTCOME_NAMES.index(outcome)
         reason_index = -1 if reason is None else _index(self._reasons, reason)
         for lane, taken in sorted(by_lane.items()):
-            self._steps.append(_step_row(step, lane, taken, stepped_ms))
+            for _, window in itertools.groupby(taken, key=lambda micro_batch: micro_batch.before.start):
+                self._steps.append(_step_row(step, lane, list(window), stepped_ms))
             for micro_batch in taken:
                 self._note_untrained(step, lane, micro_batch.untrained)
                 self._note(step, lane, micro_batch.rows, code, reason_index)

@@ -46,6 +46,7 @@ RULES: Mapping[str, Rule] = {
     "train.stop": Rule.RECORDED,
     "train.batch.tokens": Rule.REFUSED,
     "train.batch.micro_tokens": Rule.REFUSED,
+    "train.batch.pad_multiple": Rule.REFUSED,
     "train.batch.min_tokens": Rule.FREE,
     "train.batch.flush_s": Rule.FREE,
     "train.window_tokens": Rule.REFUSED,

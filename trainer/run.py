@@ -87,13 +87,20 @@ class Run:
         """Raises UsageError for a batch that the lanes cannot give, ResumeRefused for another run's checkpoint."""
         train = plan.train
         lanes = plan.tokens.lanes
-        shape = batch_shape(train.batch.tokens, train.batch.micro_tokens, lanes, max_tokens=plan.max_tokens)
+        shape = batch_shape(
+            train.batch.tokens,
+            train.batch.micro_tokens,
+            lanes,
+            max_tokens=plan.max_tokens,
+            pad_multiple=train.batch.pad_multiple,
+        )
         check_min_tokens(train.batch.min_tokens, shape)
         cutting = CuttingPlan(
             seed=train.seed,
             micro_tokens=shape.micro_tokens,
             window_tokens=train.window_tokens,
             hold_out_share=plan.evaluate.hold_out_share,
+            pad_multiple=train.batch.pad_multiple,
         )
         collate, screen = task_functions(train, meta)
         topic = broker.describe(plan.tokens.topic)
