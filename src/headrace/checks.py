@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from headrace.config import Config, unsupported
+from headrace.config import INGEST_SECTIONS, Config, unsupported
 from headrace.pipeline.broker import open_broker
 from headrace.pipeline.topics import Broker, Topic
 from headrace.schemas.errors import HeadraceError, TryAgain
@@ -50,13 +50,13 @@ def machine() -> Iterator[Finding]:
     yield Finding("ok", "cores", str(_cores()))
 
 
-def packages(config: Config | None) -> Iterator[Finding]:
+def packages(config: Config | None, *, trains: bool) -> Iterator[Finding]:
     """What the configured stages import."""
     yield _package("pyarrow")
     if config is None or config.broker.startswith("kafka:"):
         yield _package("confluent-kafka", "confluent_kafka")
     yield _package("numba", missing="pip install numba: vocab.txt tokenizers need it")
-    if config is not None and config.train is not None:
+    if trains:
         yield _package("paddlepaddle", "paddle", "pip install 'headrace[cpu]', or docs/install.md for GPUs")
         yield _package("paddlenlp", "paddlenlp.transformers", "pip install 'headrace[cpu]'")
 
@@ -80,9 +80,9 @@ def devices(config: Config) -> Iterator[Finding]:
         yield Finding("warn", "cores", text, "lower ingest.workers, or expect each to be slower")
 
 
-def settings(config: Config) -> Iterator[Finding]:
+def settings(config: Config, *, trains: bool) -> Iterator[Finding]:
     """What this version cannot do yet."""
-    for line in unsupported(config):
+    for line in unsupported(config, None if trains else INGEST_SECTIONS):
         key, _, text = line.partition(": ")
         yield Finding("fail", key, text)
     if config.train is None:

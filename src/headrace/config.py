@@ -30,9 +30,14 @@ from headrace.trainer.config import (
     StopSteps,
     TrainConfig,
 )
+from headrace.trainer.device import visible_gpus
 
 _SECRET_KEY = re.compile(r"password|secret|token|key", re.IGNORECASE)
 _ADDRESS = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+#: The sections that each stage uses.
+INGEST_SECTIONS = frozenset({"text", "tokenizer", "tokens", "ingest"})
+TRAINER_SECTIONS = frozenset({"tokens", "train", "evaluate", "checkpoint"})
 
 
 class Config(BrokerConfig):
@@ -146,12 +151,15 @@ def _unsupported_train(config: Config) -> Iterator[tuple[str, str]]:
         return
     if isinstance(train.task, MaskedLmTask) and train.task.mask_unit == "word":
         yield "train.task.mask_unit", "word is not available yet: use token"
-    if train.precision in {"bf16", "fp16"}:
-        yield "train.precision", f"{train.precision} is not available yet: use fp32 or auto"
-    bounded = train.optimizer.total_steps is not None or isinstance(train.stop, StopSteps)
-    if train.optimizer.warmup_share > 0 and not bounded:
-        cure = "set train.optimizer.total_steps or train.stop: {steps: N}, or use warmup_steps"
-        yield "train.optimizer.warmup_share", f"the number of steps is not known: {cure}"
+    if train.precision in {"bf16", "fp16"} and not visible_gpus():
+        yield "train.precision", f"{train.precision} needs a GPU, and there is none here: use fp32 or auto"
+    if train.optimizer.total_steps is not None or isinstance(train.stop, StopSteps):
+        return
+    unknown = "the number of steps is not known: set train.optimizer.total_steps or train.stop: {steps: N}, or use "
+    if train.optimizer.schedule in {"linear", "cosine"}:
+        yield "train.optimizer.schedule", f"{unknown}constant"
+    if train.optimizer.warmup_share > 0 and not train.optimizer.warmup_steps:
+        yield "train.optimizer.warmup_share", f"{unknown}warmup_steps"
 
 
 @cache

@@ -36,10 +36,6 @@ from headrace.trainer.device import visible_gpus
 
 LOG_FILE = Path("headrace.log")
 
-#: The sections of the configuration that each stage uses.
-INGEST_SECTIONS = frozenset({"text", "tokenizer", "tokens", "ingest"})
-TRAINER_SECTIONS = frozenset({"tokens", "train", "evaluate", "checkpoint"})
-
 _LAST_LOOK_S = 10.0  # a broker that does not answer holds the end back so long at most
 
 OnEvent = Callable[[Supervisor, str, Mapping[str, Any]], None]

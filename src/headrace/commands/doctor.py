@@ -24,11 +24,16 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
     short_help="Check machine, packages, broker, topics, tokenizer, store.",
     epilog=example("headrace doctor", "headrace doctor --effective"),
 )
+@click.option(
+    "--stage",
+    type=click.Choice(["ingest", "train"]),
+    help="Only what this stage needs.  [default: all that is configured]",
+)
 @click.option("--effective", is_flag=True, help="Print the configuration in force instead, secrets masked.")
 @as_json
 @configured
 @click.pass_context
-def command(context: click.Context, given: Given, effective: bool, as_json: bool) -> None:
+def command(context: click.Context, given: Given, stage: str | None, effective: bool, as_json: bool) -> None:
     """Check this machine, the packages, the broker, topics, tokenizer, checkpoint store and devices.
 
     Every line says ok, warn or fail, and what to do. Exit code 1 on a failure, 75 when only a service is away. Without
@@ -39,7 +44,7 @@ def command(context: click.Context, given: Given, effective: bool, as_json: bool
         return
     config = given.load().config if given.file.exists() or given.file != DEFAULT_FILE else None
     findings = []
-    for finding in _all(config):
+    for finding in _all(config, stage):
         findings.append(finding)
         if not as_json:
             _print(finding)
@@ -50,20 +55,22 @@ def command(context: click.Context, given: Given, effective: bool, as_json: bool
         context.exit(EXIT_TRY_AGAIN if all(finding.away for finding in failures) else EXIT_FAILED)
 
 
-def _all(config: Config | None) -> Iterator[Finding]:
+def _all(config: Config | None, stage: str | None) -> Iterator[Finding]:
     from headrace import checks
 
+    trains = config is not None and config.train is not None and stage != "ingest"
+
     yield from checks.machine()
-    yield from checks.packages(config)
+    yield from checks.packages(config, trains=trains)
     yield from checks.disk(config)
     if config is None:
         cure = "`headrace init` writes one; `headrace demo` needs none"
         yield checks.Finding("warn", "configuration", "there is no headrace.yaml here", cure)
         return
-    yield from checks.settings(config)
+    yield from checks.settings(config, trains=trains)
     yield from checks.broker_and_topics(config)
     yield from checks.tokenizer(config)
-    if config.train is not None:
+    if trains:
         yield from checks.devices(config)
         yield from checks.checkpoints(config)
 

@@ -20,10 +20,10 @@ def command(given: Given, workers: int | None) -> None:
     Start it on as many machines as you like: the workers of all of them share the partitions out.
     """
     from headrace import stages
-    from headrace.config import refuse_unsupported
+    from headrace.config import INGEST_SECTIONS, refuse_unsupported
 
     if workers is not None:
         given = Given(given.file, (*given.overrides, f"ingest.workers={workers}"))
     config = given.load().config
-    refuse_unsupported(config, stages.INGEST_SECTIONS)
+    refuse_unsupported(config, INGEST_SECTIONS)
     stages.run(config, [stages.ingest_group(config)])

@@ -20,11 +20,11 @@ def command(given: Given, ranks: int | None) -> None:
     On a local broker, topics that are missing are made. SIGTERM and Ctrl-C finish what is under way and save first.
     """
     from headrace import stages
-    from headrace.config import refuse_unsupported
+    from headrace.config import INGEST_SECTIONS, TRAINER_SECTIONS, refuse_unsupported
     from headrace.trainer.stage import ranks_group
 
     config = given.load().config
-    refuse_unsupported(config, stages.INGEST_SECTIONS | stages.TRAINER_SECTIONS)
+    refuse_unsupported(config, INGEST_SECTIONS | TRAINER_SECTIONS)
     count = ranks or stages.default_ranks()
     warning = stages.check_ranks(count, config.tokens.lanes)
     groups = [stages.ingest_group(config), ranks_group(stages.rank_plan(config), count)]

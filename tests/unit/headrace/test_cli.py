@@ -130,7 +130,7 @@ def test_ctrl_c_exits_with_130(tmp_path: Path) -> None:
 def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     from headrace.commands import doctor
 
-    def fail(config: object) -> None:
+    def fail(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(doctor, "_all", fail)

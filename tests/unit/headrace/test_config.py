@@ -55,10 +55,13 @@ def test_file_c_loads() -> None:
     [
         ("a", ["evaluate.data", "train.precision"]),
         ("b", ["tokenizer.long_text", "text.files", "train.task.mask_unit", "train.precision"]),
-        ("c", ["train.precision", "train.optimizer.warmup_share"]),
+        ("c", ["train.precision", "train.optimizer.schedule", "train.optimizer.warmup_share"]),
     ],
 )
-def test_what_is_not_available_yet_is_named_with_what_is(file: str, keys: list[str]) -> None:
+def test_what_is_not_available_yet_is_named_with_what_is(
+    file: str, keys: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     config = load(CONFIGS / f"{file}.yaml").config
     found = unsupported(config)
     assert [line.split(":")[0] for line in found] == keys
@@ -67,15 +70,22 @@ def test_what_is_not_available_yet_is_named_with_what_is(file: str, keys: list[s
 
 def test_other_unavailable_settings() -> None:
     assert unsupported(loads("name: a\ningest: {interleave: 4}\n"))[0].startswith("ingest.interleave: ")
-    assert unsupported(loads(CLASSES + "  precision: fp16\n"))[0].startswith("train.precision: fp16")
     bounded = CLASSES + "  stop: {steps: 10}\n  optimizer: {warmup_share: 0.1}\n"
     assert unsupported(loads(bounded)) == []
 
 
+def test_half_precision_needs_a_device_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = loads(CLASSES + "  precision: fp16\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert unsupported(config) == ["train.precision: fp16 needs a GPU, and there is none here: use fp32 or auto"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert unsupported(config) == []
+
+
 def test_a_stage_refuses_only_what_is_its_own() -> None:
-    config = loads(CLASSES + "  precision: bf16\n")
+    config = loads(CLASSES + "  optimizer: {schedule: linear}\n")
     refuse_unsupported(config, {"ingest", "tokenizer", "text"})
-    with pytest.raises(ConfigError, match=r"train\.precision"):
+    with pytest.raises(ConfigError, match=r"train\.optimizer\.schedule"):
         refuse_unsupported(config, {"train", "evaluate"})
 
 

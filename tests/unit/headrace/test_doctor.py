@@ -100,7 +100,7 @@ def test_a_checkpoint_store_that_cannot_be_written_fails(tmp_path: Path) -> None
 
 
 def test_what_is_not_available_fails_by_key(tmp_path: Path) -> None:
-    findings = list(checks.settings(configured(tmp_path, "tokenizer: {long_text: split}")))
+    findings = list(checks.settings(configured(tmp_path, "tokenizer: {long_text: split}"), trains=False))
     assert levels(findings) == {"tokenizer.long_text": "fail", "train": "warn"}
 
 
@@ -128,6 +128,17 @@ def test_without_a_configuration_only_the_machine_is_checked(
     assert cli.main(["doctor", "-c", "other.yaml"]) == 2
 
 
+def test_an_ingest_machine_is_not_asked_for_what_only_training_needs(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train = "{task: {type: masked-lm}, optimizer: {schedule: linear}}"
+    Path("headrace.yaml").write_text(f"name: orders\ntokenizer: {{path: {tokenizer}}}\ntrain: {train}\n")
+    assert cli.main(["doctor", "--stage", "ingest"]) == 0
+    shown = capsys.readouterr().out
+    assert "paddle" not in shown and "checkpoint.root is" not in shown and "train." not in shown
+
+
 @pytest.mark.parametrize(
     ("findings", "code"),
     [
@@ -140,7 +151,7 @@ def test_exit_codes(findings: list[Finding], code: int, monkeypatch: pytest.Monk
     from headrace.commands import doctor
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(doctor, "_all", lambda config: iter(findings))
+    monkeypatch.setattr(doctor, "_all", lambda config, stage: iter(findings))
     assert cli.main(["doctor"]) == code
 
 
