@@ -53,7 +53,7 @@ def publish_file(
     found = _describe(broker, topic)
     source = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
     group = names.publish_group(topic, source)
-    with path.open("rb") as file, closing(broker.writer(group)) as writer:
+    with _open(path) as file, closing(broker.writer(group)) as writer:
         before = broker.positions(group, topic).get(0)  # after the writer, which stops whoever may move it
         start = Place() if before is None or again else _resume(file, path, before)
         size = os.fstat(file.fileno()).st_size
@@ -96,16 +96,24 @@ def file_format(path: Path) -> LineFormat:
         raise UsageError(f"{text}: there is no such file")
     if path.is_dir():
         raise UsageError(f"{text} is a folder: name the files in it, such as {text}/*.jsonl")
-    if path.suffix in _COMPRESSED:
+    suffix = path.suffix.lower()
+    if suffix in _COMPRESSED:
         raise UsageError(
             f"{text}: compressed files are not read yet: decompress it and pipe it into `headrace publish -`"
         )
-    if path.suffix not in _FORMATS:
+    if suffix not in _FORMATS:
         raise UsageError(
             f"{text}: files of this kind are not read: .txt (a text a line) and .jsonl (a JSON object a line) are; "
             "pipe anything that prints such lines into `headrace publish -`"
         )
-    return _FORMATS[path.suffix]
+    return _FORMATS[suffix]
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}): make it readable for this user") from error
 
 
 def mark(fd: int, position: int) -> str:

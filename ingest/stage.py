@@ -14,6 +14,8 @@ import time
 from contextlib import closing
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.ingest import tokenizers
 from headrace.ingest.backlog import Backlog, BacklogGroups
 from headrace.ingest.config import IngestConfig, TokenizerConfig
@@ -73,6 +75,7 @@ def prepare(broker: Broker, args: StageArgs) -> None:
 def work(args: dict[str, Any], channel: Channel) -> None:
     """Run one worker until `channel.stopping` is set."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    pa.set_cpu_count(1)
     told = StageArgs.model_validate(args)
     with closing(open_broker(told.broker.broker, told.broker.kafka)) as broker:
         job = _work(told, ensure_topics(broker, told.plan()))

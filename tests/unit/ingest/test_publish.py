@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import threading
 from collections import Counter
 from contextlib import closing
@@ -221,6 +222,15 @@ class TestRefused:
         with pytest.raises(TooLarge, match=r"a\.txt:2: "):
             publish_file(broker, "text", tmp_path / "a.txt")
         assert texts(broker) == []
+
+    def test_a_file_that_cannot_be_opened(
+        self, broker: LocalBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)  # names of sockets must be short
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind("a.txt")  # a socket is there and cannot be opened, not even by root
+            with pytest.raises(UsageError, match=r"a\.txt cannot be read"):
+                publish_file(broker, topic, Path("a.txt"))
 
     def test_no_topic_names_the_command(self, broker: LocalBroker, file: Path) -> None:
         with pytest.raises(TopicError, match="headrace topics create"):
