@@ -111,6 +111,7 @@ class StatusReader:
         self._clock = clock
         self._dead: Reader | None = None
         self._dead_letters = 0
+        self._counted_upto: dict[int, int] = {}
 
     def look(self) -> Status:
         """Raises BrokerAway. Topics that are not there yet are empty."""
@@ -152,18 +153,23 @@ class StatusReader:
         )
 
     def _count_dead_letters(self) -> int:
-        """Count those that came since the last look."""
+        """Count those that came since the last look; asks for messages only where the topic has grown."""
         topic = self._watched.dead_letters_topic
+        if self._broker.describe(topic) is None:
+            return 0
+        ends = self._broker.ends(topic)
         if self._dead is None:
-            if self._broker.describe(topic) is None:
-                return 0
-            self._dead = self._broker.reader(topic, {lane: at.first for lane, at in self._broker.ends(topic).items()})
-        partitions = self._broker.ends(topic)
-        while True:
+            self._counted_upto = {partition: at.first for partition, at in ends.items()}
+            self._dead = self._broker.reader(topic, self._counted_upto)
+        upto = self._counted_upto
+        while any(upto.get(partition, 0) < at.end for partition, at in ends.items()):
             fetched = self._dead.poll(_READ_MESSAGES, 1.0)
+            passed = {message.partition: message.offset + 1 for message in fetched.messages} | fetched.at_end
+            if all(upto.get(partition, 0) >= offset for partition, offset in passed.items()):
+                break  # nothing came: the next look goes on from here
             self._dead_letters += len(fetched.messages)
-            if not fetched.messages or len(fetched.at_end) == len(partitions):
-                return self._dead_letters
+            upto.update(passed)
+        return self._dead_letters
 
 
 def rates(before: Status, after: Status) -> Rates:

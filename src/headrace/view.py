@@ -92,9 +92,9 @@ def _facts(status: Status, rates: Rates) -> list[tuple[str, str]]:
 def _numbers(status: Status, rates: Rates) -> Table:
     table = Table.grid(padding=(0, 2))
     facts = _facts(status, rates)
-    for first in range(0, len(facts), 4):
+    for first in range(0, len(facts), 3):
         table.add_row(
-            *(Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in facts[first : first + 4])
+            *(Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in facts[first : first + 3])
         )
     return table
 

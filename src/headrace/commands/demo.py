@@ -75,9 +75,14 @@ def _folder(keep: Path | None) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     try:
         yield folder
-    finally:
-        for entry in folder.iterdir():
-            if entry.name == "data":
-                shutil.rmtree(entry)
-            elif entry.is_file():
-                entry.unlink()
+    except Exception:
+        click.echo(f"headrace: the demo failed; its log and topics are in {folder}", err=True)
+        raise
+    except KeyboardInterrupt:
+        shutil.rmtree(folder)
+        raise
+    for entry in folder.iterdir():
+        if entry.is_file():
+            entry.unlink()
+        elif entry.name != "checkpoints":
+            shutil.rmtree(entry)
