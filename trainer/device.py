@@ -16,22 +16,28 @@ _MMAP_THRESHOLD_BYTES = 32 * 2**20
 _TRIM_THRESHOLD_BYTES = 2**30
 
 
-def rank_environment(ranks: int, cpus: int | None = None) -> dict[str, str]:
+def rank_environment(ranks: int, cpus: int | None = None, processor: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
     """Variables for each of `ranks` processes on this node.
 
     Threads: the node's CPUs are shared out, at least one each. More threads than CPUs cost a multiple.
     Allocator: Paddle's CPU allocator gives memory back at every operation, and glibc answers large requests by mapping
     and unmapping pages. High thresholds keep them in the heap.
+    Matrix products: the MKL inside Paddle is of 2019 and gives AMD processors its slowest code, unless told the type of
+    those that have AVX2. Steps are twice as fast with it.
     """
     available = cpus if cpus is not None else len(os.sched_getaffinity(0))
     threads = str(max(1, available // max(1, ranks)))
-    return {
+    environment = {
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
         "MALLOC_MMAP_THRESHOLD_": str(_MMAP_THRESHOLD_BYTES),
         "MALLOC_TRIM_THRESHOLD_": str(_TRIM_THRESHOLD_BYTES),
     }
+    described = processor.read_text() if processor.is_file() else ""
+    if "AuthenticAMD" in described and " avx2 " in described:
+        environment["MKL_DEBUG_CPU_TYPE"] = "5"
+    return environment
 
 
 def trainer_environment(rank: int, endpoints: Sequence[str], gpus: Sequence[str] = ()) -> dict[str, str]:

@@ -98,7 +98,8 @@ def refuse_mismatch(what: str, tensors: Mapping[str, Tensor], arrays: Mapping[st
 def global_norm(gradients: Sequence[Tensor]) -> float:
     """Euclidean norm over all gradients; NaN or infinite where one of them is. Waits for the device."""
     with paddle.no_grad():
-        squares = paddle.stack([(gradient.astype("float32") ** 2).sum() for gradient in gradients])
+        # `x ** 2` takes 30 times as long on a CPU, `dot` loses four digits.
+        squares = paddle.stack([paddle.square(gradient).sum() for gradient in gradients])
     return math.sqrt(squares.astype("float64").sum().item())
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headrace.trainer.device import rank_environment, trainer_environment, visible_gpus
 
 
@@ -14,6 +16,21 @@ def test_large_allocations_stay_in_the_heap() -> None:
     environment = rank_environment(1, cpus=1)
     assert int(environment["MALLOC_MMAP_THRESHOLD_"]) == 2**25
     assert int(environment["MALLOC_TRIM_THRESHOLD_"]) > 2**25
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "told"),
+    [
+        ("AuthenticAMD", "avx avx2 bmi", True),
+        ("AuthenticAMD", "sse avx", False),
+        ("GenuineIntel", "avx avx2 bmi", False),
+    ],
+)
+def test_mkl_is_told_of_avx2_on_amd_only(tmp_path: Path, vendor: str, flags: str, told: bool) -> None:
+    processor = tmp_path / "cpuinfo"
+    processor.write_text(f"vendor_id : {vendor}\nflags : fpu {flags} nx\n")
+    assert ("MKL_DEBUG_CPU_TYPE" in rank_environment(1, 1, processor)) is told
+    assert "MKL_DEBUG_CPU_TYPE" not in rank_environment(1, 1, tmp_path / "none")
 
 
 def test_each_rank_has_its_own_endpoint_and_the_first_is_the_meeting_place() -> None:
