@@ -7,6 +7,7 @@ environment when the process starts: OpenMP, the C library's allocator and Paddl
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pathlib import Path
 _MMAP_THRESHOLD_BYTES = 32 * 2**20
 #: Free memory that the heap may keep at its top before it gives it back.
 _TRIM_THRESHOLD_BYTES = 2**30
+_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 def rank_environment(ranks: int, cpus: int | None = None, processor: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
@@ -58,6 +60,17 @@ def trainer_environment(rank: int, endpoints: Sequence[str], gpus: Sequence[str]
         local_rank = sum(endpoint.rpartition(":")[0] == host for endpoint in endpoints[:rank])
         environment["FLAGS_selected_gpus"] = gpus[local_rank % len(gpus)]
     return environment
+
+
+def loopback_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """For ranks that are all on this machine: Gloo over the loopback, unless the user chose an interface.
+
+    Left alone, Gloo binds to the address of the machine's own name, and not every container can resolve that.
+    """
+    loopback = next((name for _, name in socket.if_nameindex() if name in {"lo", "lo0"}), None)
+    if loopback is None or _GLOO_INTERFACE in environment:
+        return {}
+    return {_GLOO_INTERFACE: loopback}
 
 
 def visible_gpus(

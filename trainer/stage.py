@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from headrace.pipeline.supervise import Child, Group
 from headrace.schemas.errors import UsageError
 from headrace.trainer.config import RankPlan
-from headrace.trainer.device import rank_environment, trainer_environment, visible_gpus
+from headrace.trainer.device import loopback_environment, rank_environment, trainer_environment, visible_gpus
 
 AGREE_VARIABLE = "HEADRACE_AGREE"
 KEY_VARIABLE = "HEADRACE_AGREE_KEY"
@@ -41,6 +41,7 @@ def rank_children(plan: RankPlan, ranks: int) -> list[Child]:
     gpus = visible_gpus()
     shared = {
         **rank_environment(ranks),
+        **loopback_environment(),
         AGREE_VARIABLE: f"{_HOST}:{ports[ranks]}",
         KEY_VARIABLE: secrets.token_hex(16),
     }

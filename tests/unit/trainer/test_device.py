@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from headrace.trainer.device import rank_environment, trainer_environment, visible_gpus
+from headrace.trainer.device import loopback_environment, rank_environment, trainer_environment, visible_gpus
 
 
 def test_ranks_share_the_cpus_and_keep_at_least_one_thread() -> None:
@@ -56,3 +57,9 @@ def test_visible_gpus_follow_the_variable_else_the_driver(tmp_path: Path) -> Non
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) == ()
     assert visible_gpus({}, tmp_path / "none") == ()
+
+
+def test_ranks_of_one_machine_meet_on_the_loopback_even_where_its_name_cannot_be_resolved() -> None:
+    loopback = loopback_environment({})["GLOO_SOCKET_IFNAME"]
+    assert loopback in {name for _, name in socket.if_nameindex()}
+    assert loopback_environment({"GLOO_SOCKET_IFNAME": "eth1"}) == {}
