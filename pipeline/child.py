@@ -40,6 +40,7 @@ class Channel:
     def catch_stop(self) -> None:
         """Let SIGTERM set `stopping`. To be called again after a library has put handlers of its own in place."""
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the parent blocked it until now
 
     def report(self, event: dict[str, Any]) -> None:
         """Send one JSON object to the parent."""

@@ -222,14 +222,19 @@ class Supervisor:
 def _spawn(child: Child) -> _Process:
     read_fd, write_fd = os.pipe()
     environment = {**os.environ, **child.env, REPORT_FD_VARIABLE: str(write_fd)}
-    popen = subprocess.Popen(
-        [sys.executable, "-m", "headrace.pipeline.child"],
-        stdin=subprocess.PIPE,
-        pass_fds=(write_fd,),
-        env=environment,
-        text=True,
-    )
-    os.close(write_fd)
+    # A child inherits what is blocked: a SIGTERM that comes before it has its handler waits until it has.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "headrace.pipeline.child"],
+            stdin=subprocess.PIPE,
+            pass_fds=(write_fd,),
+            env=environment,
+            text=True,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(write_fd)
     process = _Process(child, popen, read_fd)
     _write(process, {"target": child.target, "args": dict(child.args), "parent": os.getpid()})
     return process

@@ -78,7 +78,7 @@ class Deployment:
     folder: Path
     config: Mapping[str, Any]
     ranks: int = 2
-    up_options: Sequence[str] = ()
+    options: Sequence[str] = ()  # of all commands but the publisher
     publish_options: Sequence[str] = ("--rate", "1500")
     killed: list[str] = field(default_factory=list)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -93,17 +93,19 @@ class Deployment:
         (self.folder / "headrace.yaml").write_text(yaml.safe_dump(dict(self.config), allow_unicode=True))
 
     def start(self, role: str) -> None:
-        """Start the publisher or the supervisor."""
+        """Start one of the commands: publisher, supervisor (`up`), ingest or trainer."""
         words = {
             "publisher": ("publish", "orders.jsonl", *self.publish_options),
-            "supervisor": ("up", "--ranks", str(self.ranks), *self.up_options),
+            "supervisor": ("up", "--ranks", str(self.ranks), *self.options),
+            "ingest": ("ingest", *self.options),
+            "trainer": ("train", "--ranks", str(self.ranks), *self.options),
         }[role]
         log = (self.folder / f"{role}.log").open("ab")
         self._running[role] = subprocess.Popen(self._words(*words), cwd=self.folder, stdout=log, stderr=log)
         log.close()
 
     def ended(self, role: str) -> int | None:
-        """The exit code of the publisher or the supervisor; None while it runs."""
+        """The exit code of a command; None while it runs."""
         return self._running[role].poll()
 
     def victims(self, role: str) -> list[psutil.Process]:
@@ -112,7 +114,7 @@ class Deployment:
             popen = self._running[role]
             return [psutil.Process(popen.pid)] if popen.poll() is None else []
         found = []
-        for process in self._below("supervisor"):
+        for process in [child for command in self._running for child in self._below(command)]:
             try:
                 is_rank = "PADDLE_TRAINER_ID" in process.environ()
             except psutil.Error:
@@ -122,7 +124,7 @@ class Deployment:
         return found
 
     def kill(self, role: str, choose: random.Random) -> None:
-        """SIGKILL one process of a role; a publisher or supervisor is started again."""
+        """SIGKILL one process of a role; a command is started again."""
         wait_until(f"a {role} to kill", lambda: bool(self.victims(role)))
         choose.choice(self.victims(role)).send_signal(signal.SIGKILL)
         self.killed.append(role)
@@ -134,7 +136,7 @@ class Deployment:
             self.start(role)
 
     def wait(self, role: str, *, within_s: float = 600.0) -> int:
-        """Wait for the end of the publisher or the supervisor; returns its exit code."""
+        """Wait for the end of a command; returns its exit code."""
         wait_until(f"the end of the {role}", lambda: self.ended(role) is not None, within_s=within_s)
         code = self.ended(role)
         assert code is not None
@@ -162,6 +164,12 @@ class Deployment:
             trained = broker.positions(names.trained_group("orders", "main"), "orders.tokens")
         step = trained[0].notes.get("step", 0) if 0 in trained else 0
         return sum(each.end for each in text.values()), sum(each.tokens for each in read.values()), int(str(step))
+
+    def all_read(self) -> bool:
+        """Whether ingest has read all of the text topic."""
+        with closing(open_broker(self.config["broker"])) as broker:
+            read = broker.positions(names.ingest_group("orders"), "orders")
+            return all(number in read and read[number].offset >= at.end for number, at in broker.ends("orders").items())
 
     def verify(self) -> dict[str, Any]:
         """The last line of `ledger verify --json`."""

@@ -44,7 +44,7 @@ def test_kills_lose_and_repeat_nothing(deployment: Deployment) -> None:
         deployment.kill(role, choose)
     assert deployment.wait("publisher") == 0
     assert deployment.terminate("supervisor") == 0
-    deployment.up_options = ("--set", "train.stop=end")
+    deployment.options = ("--set", "train.stop=end")
     deployment.start("supervisor")
     assert deployment.wait("supervisor") == 0
     counts = deployment.verify()

@@ -65,6 +65,14 @@ def test_stopping_ends_every_child_by_itself() -> None:
     assert len(seen.of("stopped")) == len(seen.of("ready"))
 
 
+def test_a_stop_before_a_child_can_hear_it_is_heard_later() -> None:
+    seen = Recorder()
+    supervisor = Supervisor([group("wait_for_stop", count=2)], seen)
+    seen.actions["started"] = supervisor.stopping.set  # Python has not begun to run in it yet
+    supervisor.run()
+    assert seen.kinds("wait_for_stop-0") == ["started", "ready", "stopped", "ended"]
+
+
 def test_a_child_that_does_not_stop_is_killed_and_said_so() -> None:
     seen = Recorder()
     supervisor = Supervisor([group("ignore_stop")], seen, grace_s=0.5)
