@@ -54,7 +54,7 @@ def configuration(broker: str, folder: Path, *, lanes: int = 4, **train: Any) ->
             "task": {"type": "classification", "labels": list(LABELS)},
             "batch": {"tokens": 1024 * lanes, "flush_s": 0.5},
             "window_tokens": 8192,
-            "optimizer": {"learning_rate": 1e-3},
+            "optimizer": {"learning_rate": 3e-4, "schedule": "constant"},
             "restarts": 1000,
             **train,
         },

@@ -30,6 +30,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     whole.command("topics", "create")
     whole.command("publish", "orders.jsonl")
     tokenize(whole)
+    shutil.copytree(folder / "data", folder / "untrained")
     whole.command("train", "--ranks", "2")
     return whole
 
@@ -43,7 +44,7 @@ def tokenize(deployment: Deployment) -> None:
 
 def copy_of(full: Deployment, folder: Path) -> Deployment:
     """The same topics, without the run."""
-    shutil.copytree(full.folder / "data", folder / "data")
+    shutil.copytree(full.folder / "untrained", folder / "data")
     shutil.copy(full.folder / "vocab.txt", folder)
     config = configuration(f"local:{folder / 'data'}", folder, lanes=LANES, **BOUNDED)
     made = Deployment(folder, config)
