@@ -8,15 +8,16 @@ computed once and handed out.
 
 **What a failure does.** A rank whose forward or backward pass raises still takes part, with zeros and its mark in the
 failure vector (one number per rank): it raises its own error after the sum, the others raise RankLost with its number,
-and nobody has stepped. A rank that is gone breaks Gloo's sockets: the others get an error within a second, RankLost
-without a name (the control plane in `agree` names it). A frozen rank is the same after Gloo's 30 s. NCCL does not see
-either: there the supervising parent, who sees the child end, ends the others. Nothing here waits for ever on a CPU.
+and nobody has stepped. Gloo breaks off after 30 s of waiting, which cannot be changed, names no rank, and also strikes
+a rank that is merely slow; so on CPUs the ranks first meet on the control plane (`meet`), which waits longer and names
+who is gone or silent. A rank that goes after that is an error within a second, or after Gloo's 30 s if it froze. NCCL
+sees neither: there the supervising parent, who sees the child end, ends the others.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,21 +32,27 @@ DEFAULT_BUCKET_BYTES = 25 * 2**20
 _FLOAT_BYTES = 4
 
 
+Meet = Callable[[], object]
+
+
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Who takes part."""
+    """Who takes part. `meet` returns when every rank has called it, or raises RankLost; it is called before sums."""
 
     rank: int = 0
     world: int = 1
+    meet: Meet | None = None
 
 
-def join(environment: Mapping[str, str] = os.environ) -> Ranks:
-    """Choose the device and meet the other ranks, as `PADDLE_TRAINER_*` say. Once per process.
+def join(environment: Mapping[str, str] = os.environ, meet: Meet | None = None) -> Ranks:
+    """Choose the device and connect to the other ranks, as `PADDLE_TRAINER_*` say. Once per process.
 
-    The device is the GPU of `FLAGS_selected_gpus` where this Paddle has CUDA and sees one, else the CPU.
+    The device is the GPU of `FLAGS_selected_gpus` where this Paddle has CUDA and sees one, else the CPU. GPUs need no
+    `meet`: it would make the device wait for the host.
     """
-    ranks = Ranks(int(environment.get("PADDLE_TRAINER_ID", "0")), int(environment.get("PADDLE_TRAINERS_NUM", "1")))
     on_gpu = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
+    rank, world = int(environment.get("PADDLE_TRAINER_ID", "0")), int(environment.get("PADDLE_TRAINERS_NUM", "1"))
+    ranks = Ranks(rank, world, None if on_gpu or world == 1 else meet)
     paddle.set_device(f"gpu:{environment.get('FLAGS_selected_gpus', '0')}" if on_gpu else "cpu")
     if ranks.world > 1:
         if not on_gpu:
@@ -85,6 +92,7 @@ def reduce_step(
     gradients = [_gradient(parameter) for parameter in parameters]
     if ranks.world == 1:
         return gradients, np.array(sums.numpy())
+    _meet(ranks)
     reduced: list[Tensor] = []
     runs = buckets([gradient.size for gradient in gradients], bucket_bytes)
     with paddle.no_grad():
@@ -104,6 +112,7 @@ def reduce_sums(ranks: Ranks, sums: np.ndarray) -> np.ndarray:
     """Sum a small float64 vector over all ranks."""
     if ranks.world == 1:
         return sums
+    _meet(ranks)
     tensor = paddle.to_tensor(sums.astype(np.float64))
     _all_reduce(tensor, ranks)
     return np.array(tensor.numpy())
@@ -133,6 +142,11 @@ def _gradient(parameter: Tensor) -> Tensor:
     if gradient is None:
         return paddle.zeros(parameter.shape, dtype="float32")
     return gradient.astype("float32")
+
+
+def _meet(ranks: Ranks) -> None:
+    if ranks.meet is not None:
+        ranks.meet()
 
 
 def _all_reduce(tensor: Tensor, ranks: Ranks) -> None:

@@ -60,7 +60,7 @@ def work(args: dict[str, Any], channel: Channel) -> None:
             channel.report({"event": "finished", "why": "nothing to train", "step": 0})
             return
         run = Run.prepare(plan, rank.broker, beginning, beginning.meta)
-        learner = _learner(plan, run, beginning)  # 3
+        learner = _learner(plan, run, beginning, rank.lines["sums"])  # 3
         channel.catch_stop()  # Paddle's own handler would end the process without a checkpoint
         step, why = run.train(learner, rank.lines, rank.store, channel, rank.look)  # 4, 5, 6
         channel.report({"event": "finished", "why": why, "step": step})
@@ -80,7 +80,7 @@ def _enter(plan: RankPlan, channel: Channel, stack: ExitStack) -> Rank:
     check_lanes(broker, plan.tokens.topic, plan.tokens.lanes)
     meeting = meeting_of(os.environ)
     wait_s = plan.train.stall_s + _MARGIN_S
-    lines = meet(meeting, ["steps", "results"], connect_s=_CONNECT_S, wait_s=wait_s)
+    lines = meet(meeting, ["steps", "results", "sums"], connect_s=_CONNECT_S, wait_s=wait_s)
     for line in lines.values():
         stack.callback(line.close)
     store = open_store(plan.checkpoint.root, plan.name, plan.train.run)
@@ -108,11 +108,11 @@ def _text_complete(plan: RankPlan, channel: Channel) -> threading.Event:
     return complete
 
 
-def _learner(plan: RankPlan, run: Run, beginning: Beginning) -> Learner:
+def _learner(plan: RankPlan, run: Run, beginning: Beginning, sums: Line) -> Learner:
     """Paddle is imported here: everything before it fails, or waits, without it."""
     from headrace.trainer import distributed, model, step
 
-    ranks = distributed.join()
+    ranks = distributed.join(meet=lambda: sums.exchange(b""))
     meta = run.meta
     built = model.build(plan.train.task, plan.train.model, meta.vocab_size, meta.special_ids["pad"], plan.train.seed)
     if built.max_tokens < plan.max_tokens:

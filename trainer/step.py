@@ -118,13 +118,6 @@ class PaddleLearner:
         if scale is not None and self._precision.scaled:
             self._scale = LossScale(float(scale[0]), int(scale[1]))
 
-    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Start from another run's weights with a fresh optimizer. Raises ResumeRefused for another model's."""
-        tensors = self._model.network.state_dict()
-        optimizer.refuse_mismatch("weights", tensors, weights)
-        for name, tensor in tensors.items():
-            tensor.set_value(weights[name])
-
     def weight_hash(self) -> str:
         """See `Learner.weight_hash`."""
         return weight_hash(self._weights())
@@ -171,7 +164,10 @@ class PaddleLearner:
         return context
 
     def _weights(self) -> dict[str, np.ndarray]:
-        return {name: np.array(tensor.numpy()) for name, tensor in self._model.network.state_dict().items()}
+        """Copies; one for all names of a tied weight."""
+        tensors = self._model.network.state_dict()
+        copies = {tensor.name: np.array(tensor.numpy()) for tensor in tensors.values()}
+        return {name: copies[tensor.name] for name, tensor in tensors.items()}
 
     def _not_finite(self, sums: _Sums, batches: Sequence[Batch]) -> LossNotFinite:
         """Say which of this rank's batches are to blame; none where another rank's are."""

@@ -8,16 +8,19 @@ folder/rank-R.npz as PROGRAM/NAME. Run as `python -m tests.integration.rank_prog
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headrace.trainer.device import rank_environment, trainer_environment
+from headrace.trainer.stage import AGREE_VARIABLE, KEY_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 ALLOWED_S = 180
@@ -25,24 +28,28 @@ ALLOWED_S = 180
 Found = dict[str, np.ndarray]
 
 
-def launch(programs: Sequence[str], folder: Path, ranks: int, expect: Sequence[int] | None = None) -> list[Found]:
-    """Run `programs` on `ranks` processes and wait for all; `expect` are the exit codes, all 0 unless said."""
-    endpoints = [f"127.0.0.1:{port}" for port in free_ports(ranks)]
+def launch(programs: Sequence[str], folder: Path, ranks: int, codes: Sequence[int | None] = ()) -> list[Found]:
+    """Run `programs` on `ranks` processes. `codes` are their exit codes, all 0 unless said; None ends one by a kill."""
+    *endpoints, control = [f"127.0.0.1:{port}" for port in free_ports(ranks + 1)]
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-W", "ignore", "-m", "tests.integration.rank_programs", str(folder), *programs]
     children = []
     for rank in range(ranks):
         environment = os.environ | rank_environment(ranks) | trainer_environment(rank, endpoints)
-        environment["PYTHONPATH"] = str(ROOT)
+        environment |= {"PYTHONPATH": str(ROOT), AGREE_VARIABLE: control, KEY_VARIABLE: "a key"}
         with (folder / f"rank-{rank}.log").open("wb") as log:
             children.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log))
+    expected = list(codes or [0] * ranks)
     try:
-        codes = [child.wait(ALLOWED_S) for child in children]
+        found = [
+            None if code is None else child.wait(ALLOWED_S) for child, code in zip(children, expected, strict=True)
+        ]
     finally:
         for child in children:
             child.kill()
+            child.wait()
     logs = "\n".join((folder / f"rank-{rank}.log").read_text()[-3000:] for rank in range(ranks))
-    assert codes == list(expect or [0] * ranks), f"exit codes {codes}:\n{logs}"
+    assert found == expected, f"exit codes {found}:\n{logs}"
     return [read(folder / f"rank-{rank}.npz") for rank in range(ranks) if (folder / f"rank-{rank}.npz").exists()]
 
 
@@ -224,6 +231,28 @@ def one_dies(ranks: Any, folder: Path) -> Found:
     raise AssertionError("the reduction succeeded without rank 1")
 
 
+def one_freezes(ranks: Any, folder: Path) -> Found:
+    """Rank 1 stands still before the reduction. The control plane's wait is short then, so that it is seen soon."""
+    from headrace.schemas.errors import RankLost
+    from headrace.trainer.agree import meet
+    from headrace.trainer.rank import meeting_of
+    from tests.unit.trainer.paddle import tiny
+
+    line = meet(meeting_of(os.environ), ["sums"], connect_s=ALLOWED_S, wait_s=ALLOWED_S)["sums"]
+    learner = tiny.learner(ranks=replace(ranks, meet=lambda: line.exchange(b"")))
+    batches = [tiny.classification_batch(number) for number in range(2)]
+    learner.step(share(batches, ranks, 1), tiny.total(batches), 1e-2)
+    before = learner.weight_hash()
+    if ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    line._wait_s = 3.0
+    try:
+        learner.step(share(batches, ranks, 1), tiny.total(batches), 1e-2)
+    except RankLost as error:
+        return {"message": np.array(str(error)), "hashes": np.array([before, learner.weight_hash()])}
+    raise AssertionError("the reduction succeeded without rank 1")
+
+
 PROGRAMS: dict[str, Callable[[Any, Path], Found]] = {
     program.__name__: program
     for program in (
@@ -236,6 +265,7 @@ PROGRAMS: dict[str, Callable[[Any, Path], Found]] = {
         failures,
         scored,
         one_dies,
+        one_freezes,
     )
 }
 
@@ -248,9 +278,6 @@ def main(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         found |= {f"{name}/{key}": array for key, array in PROGRAMS[name](ranks, folder).items()}
     np.savez(folder / f"rank-{ranks.rank}.npz", **found)  # type: ignore[arg-type]
-    # A rank that was lost would keep Paddle's exit handlers waiting.
-    sys.stdout.flush()
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -143,6 +143,12 @@ def test_ranks_train_on_in_step_after_a_caught_error(both: list[Found]) -> None:
 
 
 def test_a_dead_rank_is_an_error_for_the_others(tmp_path: Path) -> None:
-    (left,) = launch(["one_dies"], tmp_path, 2, expect=[0, 9])
+    (left,) = launch(["one_dies"], tmp_path, 2, codes=[0, 9])
     assert "a sum over 2 ranks broke off" in str(left["one_dies/message"])
     assert left["one_dies/hashes"][0] == left["one_dies/hashes"][1]
+
+
+def test_a_frozen_rank_is_named_by_the_control_plane(tmp_path: Path) -> None:
+    (left,) = launch(["one_freezes"], tmp_path, 2, codes=[0, None])
+    assert "rank 1 did not answer" in str(left["one_freezes/message"])
+    assert left["one_freezes/hashes"][0] == left["one_freezes/hashes"][1]

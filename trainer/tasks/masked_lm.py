@@ -20,8 +20,6 @@ def loss(network: Network, arrays: Mapping[str, np.ndarray]) -> tuple[Tensor, Te
     labels = arrays["labels"].reshape(-1)
     masked_M = np.flatnonzero(labels >= 0)
     labels_M = paddle.to_tensor(labels[masked_M])
-    logits_MV = network(
-        **encoder_inputs(network, arrays), masked_positions=paddle.to_tensor(masked_M.astype(np.int64))
-    )
+    logits_MV = network(**encoder_inputs(network, arrays), masked_positions=paddle.to_tensor(masked_M.astype(np.int64)))
     summed = F.cross_entropy(logits_MV, labels_M, reduction="sum")
     return summed, right_predictions(logits_MV.detach(), labels_M)

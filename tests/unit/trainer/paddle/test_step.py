@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.schemas.errors import LossNotFinite, ResumeRefused
+from headrace.trainer.checkpoint_tensors import Tensors, read_tensors, write_tensors
 from headrace.trainer.learner import Learner, LearnerState
 from headrace.trainer.precision import Precision
 from tests.unit.trainer.paddle import tiny, two_branches
@@ -64,6 +65,26 @@ def test_loading_into_a_learner_that_has_stepped_goes_on_from_the_state() -> Non
     learner.load(state)
     learner.step(batches[2:], tiny.total(batches[2:]), 1e-2)
     assert learner.weight_hash() == expected
+
+
+@pytest.mark.parametrize("task", (tiny.CLASSIFICATION, tiny.MASKED_LM), ids=("classification", "masked-lm"))
+def test_a_state_goes_through_files_bit_for_bit(task: dict[str, object]) -> None:
+    make = tiny.classification_batch if task is tiny.CLASSIFICATION else tiny.masked_lm_batch
+    learner = tiny.learner(tiny.settings(task))
+    batches = [make(number) for number in range(2)]
+    learner.step(batches, tiny.total(batches), 1e-2)
+    state = learner.state()
+    weights, adamw = (
+        read_tensors(b"".join(write_tensors(Tensors(arrays))), "state").arrays
+        for arrays in (state.weights, state.optimizer)
+    )
+    resumed = tiny.learner(tiny.settings(task, seed=1))
+    resumed.load(LearnerState(weights, adamw))
+    for each in (learner, resumed):
+        each.step(batches, tiny.total(batches), 1e-2)
+    assert resumed.weight_hash() == learner.weight_hash()
+    for key, array in learner.state().optimizer.items():
+        np.testing.assert_array_equal(resumed.state().optimizer[key], array, err_msg=key)
 
 
 def test_another_models_state_is_refused_and_changes_nothing() -> None:
