@@ -69,6 +69,17 @@ def hold(broker: Broker, name: str, group: str, text: str, tokens: str) -> None:
         say("fenced")
 
 
+def stay(broker: Broker, name: str, group: str, text: str) -> None:
+    """Hold partitions and read nothing, until the end of this process."""
+    _die_with_parent()
+    worker = broker.worker(name, group, text)
+    while not worker.assigned():
+        worker.idle(0.2)
+    say("assigned")
+    while True:
+        worker.idle(0.2)
+
+
 def _append(worker: Worker, messages: list[Message], tokens: str) -> None:
     worker.begin()
     for message in messages:
@@ -89,4 +100,4 @@ def _die_with_parent() -> None:
 
 if __name__ == "__main__":
     what, address, *rest = sys.argv[1:]
-    {"create": create, "write": write, "copy": copy, "hold": hold}[what](open_broker(address), *rest)
+    {"create": create, "write": write, "copy": copy, "hold": hold, "stay": stay}[what](open_broker(address), *rest)
