@@ -24,7 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from headrace.pipeline.kafka_client import ASK_WAIT_S, NO_TOPIC, Link
+from headrace.pipeline.kafka_client import ASK_WAIT_S, COORDINATOR_DEFAULTS, NO_TOPIC, REQUEST_WAIT_S, Link
 from headrace.pipeline.kafka_reader import KafkaReader
 from headrace.pipeline.kafka_worker import KafkaWorker
 from headrace.pipeline.kafka_writer import COMMIT_WAIT_S, KafkaWriter
@@ -35,6 +35,8 @@ from headrace.schemas.position import Position
 RETRY_S: Final = 0.05
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_000_000  # where we may not read a topic's settings: below Kafka's own default
 SETTLING: Final = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -111,19 +113,19 @@ class KafkaBroker:
             TopicPartition(topic, partition, position.offset, position.metadata())
             for partition, position in positions.items()
         ]
-        doing = f"set the positions of group {group!r}"
         wanted = [ConsumerGroupTopicPartitions(group, offsets)]
-        done = self._ask(
-            doing,
-            lambda: self._admin.alter_consumer_group_offsets(wanted, request_timeout=ASK_WAIT_S)[group].result(),
-        )
-        for written in done.topic_partitions:
-            if written.error is not None and written.error.code() == KafkaError.UNKNOWN_MEMBER_ID:
-                raise Fenced(
-                    f"{self.address}: cannot {doing} while it has members: stop them first, or leave it to them"
-                )
-            if written.error is not None:
-                raise self._link.failure(written.error, doing)
+
+        def ask() -> None:
+            asked = self._admin.alter_consumer_group_offsets(wanted, request_timeout=REQUEST_WAIT_S)
+            _raise_first(asked[group].result().topic_partitions)
+
+        try:
+            self._ask(f"set the positions of group {group!r}", ask)
+        except Fenced as error:
+            raise Fenced(
+                f"{self.address}: the positions of group {group!r} cannot be set while it has members: "
+                "stop them first, or leave it to them"
+            ) from error
 
     def reader(self, topic: str, offsets: Mapping[int, int]) -> KafkaReader:
         missing = sorted(offsets.keys() - set(self._partitions(topic)))
@@ -134,7 +136,7 @@ class KafkaBroker:
     def writer(self, name: str) -> KafkaWriter:
         # Opening waits longer than this for a predecessor's transaction; first see whether there is anybody at all.
         self._ask(
-            f"open the writer {name!r}", lambda: self._admin.describe_cluster(request_timeout=ASK_WAIT_S).result()
+            f"open the writer {name!r}", lambda: self._admin.describe_cluster(request_timeout=REQUEST_WAIT_S).result()
         )
         return KafkaWriter(self._link.another(), name, self.describe)
 
@@ -148,7 +150,7 @@ class KafkaBroker:
     @property
     def _admin(self) -> Any:
         if self._opened is None:
-            self._opened = self._link.client(AdminClient, {}, {})
+            self._opened = self._link.client(AdminClient, COORDINATOR_DEFAULTS, {})
         return self._opened
 
     def _make(self, topic: str, partitions: int, retention_ms: int | None, max_message_bytes: int | None) -> Topic:
@@ -162,7 +164,7 @@ class KafkaBroker:
         wanted = [NewTopic(topic, num_partitions=partitions, config=config)]
         self._ask(
             f"make topic {topic!r}",
-            lambda: self._admin.create_topics(wanted, request_timeout=ASK_WAIT_S)[topic].result(),
+            lambda: self._admin.create_topics(wanted, request_timeout=REQUEST_WAIT_S)[topic].result(),
             none_for={KafkaError.TOPIC_ALREADY_EXISTS},  # another process was quicker
         )
         deadline_s = time.monotonic() + ASK_WAIT_S
@@ -176,7 +178,7 @@ class KafkaBroker:
         wanted = TopicCollection([topic])
         return self._ask(
             f"describe topic {topic!r}",
-            lambda: self._admin.describe_topics(wanted, request_timeout=ASK_WAIT_S)[topic].result(),
+            lambda: self._admin.describe_topics(wanted, request_timeout=REQUEST_WAIT_S)[topic].result(),
             none_for=NO_TOPIC,
         )
 
@@ -191,7 +193,7 @@ class KafkaBroker:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         found = self._ask(
             f"read the settings of topic {topic!r}",
-            lambda: self._admin.describe_configs([resource], request_timeout=ASK_WAIT_S)[resource].result(),
+            lambda: self._admin.describe_configs([resource], request_timeout=REQUEST_WAIT_S)[resource].result(),
             none_for=NO_TOPIC | {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED},
         )
         return {} if found is None else {name: entry.value for name, entry in found.items()}
@@ -202,7 +204,7 @@ class KafkaBroker:
 
         def ask() -> dict[int, int]:
             asked = self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ASK_WAIT_S
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_WAIT_S
             )
             return {at.partition: future.result().offset for at, future in asked.items()}
 
@@ -213,12 +215,14 @@ class KafkaBroker:
         """The group's positions in the topic; one that may still change has an error instead of an offset."""
         wanted = [ConsumerGroupTopicPartitions(group)]
 
-        def ask() -> Any:
-            asked = self._admin.list_consumer_group_offsets(wanted, require_stable=True, request_timeout=ASK_WAIT_S)
-            return asked[group].result()
+        def ask() -> list[TopicPartition]:
+            asked = self._admin.list_consumer_group_offsets(wanted, require_stable=True, request_timeout=REQUEST_WAIT_S)
+            listed = [found for found in asked[group].result().topic_partitions if found.topic == topic]
+            _raise_first(listed, but=KafkaError.UNSTABLE_OFFSET_COMMIT)
+            return [found for found in listed if found.error is not None or found.offset >= 0]
 
-        listed = self._ask(f"read the positions of group {group!r}", ask)
-        return [found for found in listed.topic_partitions if found.topic == topic and _told(found)]
+        listed: list[TopicPartition] = self._ask(f"read the positions of group {group!r}", ask)
+        return listed
 
     def _ask(self, doing: str, request: Callable[[], Any], none_for: Collection[int] = ()) -> Any:
         """Send a request until it is answered. Answers whose code is in `none_for` are None."""
@@ -233,11 +237,13 @@ class KafkaBroker:
                 if code not in SETTLING or time.monotonic() > deadline_s:
                     self._admin.poll(0)  # hear why
                     raise self._link.failure(error.args[0], doing) from error
+                if code == KafkaError._TIMED_OUT:
+                    self._opened = None  # a new client knows nothing of brokers that were there before
             time.sleep(RETRY_S)
 
 
-def _told(found: TopicPartition) -> bool:
-    """A partition has a position, or one is being committed."""
-    if found.error is not None and found.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
-        raise KafkaException(found.error)
-    return found.error is not None or found.offset >= 0
+def _raise_first(partitions: list[TopicPartition], but: int | None = None) -> None:
+    """Raise the first error that an answer carries for one of its partitions."""
+    for partition in partitions:
+        if partition.error is not None and partition.error.code() != but:
+            raise KafkaException(partition.error)

@@ -15,7 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.schemas.errors import BrokerAway, Fenced, HeadraceError, TooLarge, TopicError, UsageError
 
-ASK_WAIT_S: Final = 10.0  # for an answer to one question; a broker that is there answers within milliseconds
+ASK_WAIT_S: Final = 10.0  # for an answer to a question; a broker that is there answers within milliseconds
+REQUEST_WAIT_S: Final = 5.0  # for one try of it
 AWAY_WAIT_S: Final = 30.0  # a restart of the broker is waited out by readers and workers, a longer absence is an error
 TRANSACTION_TIMEOUT_MS: Final = 20_000  # how long the broker keeps the transaction of a process that is gone or frozen
 
@@ -23,6 +24,10 @@ LOG: Final = logging.getLogger("headrace.kafka")
 
 Client = TypeVar("Client")
 
+# librdkafka remembers the coordinator of a group for this long (15 minutes by default), even one that has left the
+# cluster for a while: after a restart of the broker all questions about that group would wait for it (librdkafka#5511).
+# Costs one metadata request a second.
+COORDINATOR_DEFAULTS: Final[Mapping[str, Any]] = {"metadata.max.age.ms": 500}
 CONSUMER_DEFAULTS: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 20,  # librdkafka's second of pause, whenever its queue is full, would bound the rate
     "fetch.wait.max.ms": 100,  # a fetch in flight delays what was seeked, resumed or assigned meanwhile
@@ -31,6 +36,7 @@ CONSUMER_DEFAULTS: Final[Mapping[str, Any]] = {
     "topic.metadata.refresh.interval.ms": 30_000,  # how soon new partitions of a text topic are seen
 }
 PRODUCER_DEFAULTS: Final[Mapping[str, Any]] = {
+    **COORDINATOR_DEFAULTS,
     "compression.type": "lz4",
     "linger.ms": 10,
     "message.max.bytes": 100_000_000,  # the topic's own limit decides

@@ -29,7 +29,7 @@ from headrace.pipeline.kafka_client import ASK_WAIT_S, Link
 from headrace.pipeline.kafka_reader import Feed
 from headrace.pipeline.kafka_writer import Describe, KafkaWriter
 from headrace.pipeline.topics import Fetched
-from headrace.schemas.errors import Fenced, HeadraceError, PositionLost, TryAgain
+from headrace.schemas.errors import BrokerAway, Fenced, HeadraceError, PositionLost, TryAgain
 from headrace.schemas.position import Position
 
 SLICE_S: Final = 0.5  # the longest that the group is not served while positions are waited for
@@ -126,6 +126,11 @@ class KafkaWorker(KafkaWriter):
     def _fenced_for_good(self, raised: HeadraceError) -> None:
         """The group decides who may commit, not the name."""
         self._transactional_id = f"{self._name}.{uuid.uuid4().hex[:8]}"
+
+    def _gave_up(self, what: str) -> BrokerAway:
+        raised = super()._gave_up(what)
+        self._start_again()
+        return raised
 
     def _start(self, deadline_s: float) -> dict[int, Position]:
         """Go on from the committed positions; nothing yet while these cannot be told."""

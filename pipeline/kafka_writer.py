@@ -15,6 +15,7 @@ crashes inside confluent-kafka.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -104,10 +105,13 @@ class KafkaWriter:
                     for partition, position in positions.items()
                 ]
                 metadata = member()
-                _repeat(lambda: self._producer.send_offsets_to_transaction(offsets, metadata, CALL_WAIT_S))
+                producer = self._producer
+                _repeat(lambda: _within(lambda: producer.send_offsets_to_transaction(offsets, metadata, CALL_WAIT_S)))
             _repeat(lambda: self._producer.commit_transaction(CALL_WAIT_S))  # 6. commit
         except KafkaException as error:
             raise self._failed(error, "commit a transaction") from error
+        except TimeoutError:
+            raise self._gave_up(f"the positions in topic {topic!r} were not taken") from None
         self._open = False
 
     def _connect(self) -> Any:
@@ -132,6 +136,12 @@ class KafkaWriter:
         if error.fatal():
             self._fenced_for_good(raised)
         return raised
+
+    def _gave_up(self, what: str) -> BrokerAway:
+        """End a transaction whose producer does not get on."""
+        self._open = False
+        self._drop_producer()
+        return BrokerAway(f"{self._link.address}: {what} in time: is the broker up and reachable?")
 
     def _fenced_for_good(self, raised: HeadraceError) -> None:
         """Somebody else may have the name now. Taking it back would fence them in turn, and so on for ever."""
@@ -177,11 +187,7 @@ class KafkaWriter:
                 self._producer.produce(topic, value, **where)
             except BufferError:
                 if time.monotonic() > deadline_s:
-                    self.abort()
-                    raise BrokerAway(
-                        f"{self._link.address} took nothing for {COMMIT_WAIT_S:.0f} s while messages for topic "
-                        f"{topic!r} were waiting: is the broker up and reachable?"
-                    ) from None
+                    raise self._gave_up(f"nothing was taken while messages for topic {topic!r} were waiting") from None
                 self._producer.poll(0.1)
             else:
                 self._producer.poll(0)
@@ -194,6 +200,30 @@ class KafkaWriter:
             return consumer.consumer_group_metadata()
         finally:
             consumer.close()
+
+
+def _within(call: Callable[[], object]) -> None:
+    """Make a call that should time out by itself and does not always: `send_offsets_to_transaction` (librdkafka#5456).
+
+    Raises TimeoutError. The thread then stays behind, asleep, and with it the producer, which must not be used again.
+    """
+    outcome: list[KafkaException | None] = []
+
+    def run() -> None:
+        try:
+            call()
+        except KafkaException as error:
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    thread = threading.Thread(target=run, name="headrace-positions", daemon=True)
+    thread.start()
+    thread.join(CALL_WAIT_S + 1.0)
+    if not outcome:
+        raise TimeoutError
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
 def _repeat(call: Callable[[], object]) -> None:

@@ -1,8 +1,8 @@
 """What the design leans on, proved on a real broker, below any code of ours.
 
-Each test states one fact about Kafka and librdkafka that exactly-once, "the lane is empty" or a bound on a stall is built
-on. When a broker or client is upgraded and one of these fails, `pipeline/kafka.py` must change before anything else.
-Nothing is asserted about durations: only what happened, and in which order.
+Each test states one fact about Kafka and librdkafka that exactly-once, "the lane is empty" or a bound on a stall is
+built on. When a broker or client is upgraded and one of these fails, `pipeline/kafka*.py` must change before anything
+else. Nothing is asserted about durations: only what happened, and in which order.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def commit_offset(
     writer.commit_transaction(WAIT_S)
 
 
-# ---- (a) the position rides in the offset's metadata ------------------------------------------------------------------
+# ---- (a) the position rides in the offset's metadata ----
 
 
 # `offset.metadata.max.bytes` is 4096, and confluent-kafka sends the C string's final NUL along.
@@ -186,7 +186,7 @@ def test_an_aborted_transaction_leaves_offset_and_metadata_as_they_were(kafka: s
     assert (found.offset, found.metadata) == (7, "before")
 
 
-# ---- (b) where a partition ends ---------------------------------------------------------------------------------------
+# ---- (b) where a partition ends ----
 
 
 def test_eof_comes_at_the_last_stable_offset_while_a_transaction_is_open(kafka: str, topic: str) -> None:
@@ -293,7 +293,7 @@ def test_list_offsets_tells_first_stable_and_high_offsets(kafka: str, topic: str
     until(lambda: offset(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED) == 2, "the marker")
 
 
-# ---- (c) fencing by group generation ----------------------------------------------------------------------------------
+# ---- (c) fencing by group generation ----
 
 
 def _frozen_worker(address: str, topic: str, group: str, out: str, commands: Connection) -> None:
@@ -367,7 +367,7 @@ def test_a_worker_that_was_frozen_and_lost_its_partition_cannot_commit(
 def test_offsets_that_are_inside_an_open_transaction_hold_the_next_owner_back(
     kafka: str, topic: str, admin: AdminClient
 ) -> None:
-    """Frozen between steps 5 and 6 the old worker may still commit: then nobody may have started from the old position."""
+    """Frozen between steps 5 and 6 the old worker may still commit: nobody may start from the old position before."""
     group, out = unique("group"), make_topic(admin)
     with frozen_worker(kafka, topic, group, out) as (child, commands):
         assert ask(commands, "send") == "done"
@@ -414,7 +414,7 @@ def test_the_metadata_in_the_assignment_callback_is_already_the_new_generation(k
     assert committed(member, topic).offset == 2
 
 
-# ---- (d) how long a dead worker's transaction holds readers back -------------------------------------------------------
+# ---- (d) how long a dead worker's transaction holds readers back ----
 
 
 def _die_in_transaction(address: str, topic: str, transactional_id: str, timeout_ms: int, ready: Connection) -> None:
@@ -443,7 +443,7 @@ def killed_worker(address: str, topic: str, transactional_id: str, timeout_ms: i
 
 
 def test_a_killed_workers_transaction_is_aborted_when_its_timeout_has_passed(kafka: str, topic: str) -> None:
-    """At most `transaction.timeout.ms` plus the broker's `transaction.abort.timed.out.transaction.cleanup.interval.ms`."""
+    """At most its time-out plus the broker's `transaction.abort.timed.out.transaction.cleanup.interval.ms`."""
     killed_worker(kafka, topic, unique("random"), timeout_ms=1_000)
     source = reader(kafka, topic)
     message = until(lambda: next((m for m in [source.poll(0.2)] if m and not m.error()), None), "the message behind")
@@ -476,7 +476,7 @@ def test_a_transaction_that_timed_out_is_fatal_for_its_producer(kafka: str, topi
         writer.abort_transaction(WAIT_S)
 
 
-# ---- positions from outside a transaction, and the admin client --------------------------------------------------------
+# ---- positions from outside a transaction, and the admin client ----
 
 
 @pytest.mark.parametrize("assign", [False, True])

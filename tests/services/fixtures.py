@@ -1,8 +1,8 @@
 """Fixtures that give tests a Kafka broker; a conftest imports those that its folder uses.
 
 `kafka` is one broker for the whole session, its address a string: tests keep apart by topic and group names.
-`kafka_broker` is a broker of the test's own, to be frozen, killed and restarted. `HEADRACE_KAFKA=host:port` takes a broker
-that runs already for the first. A machine that cannot run a broker skips, except in CI (`CI=true`) and under
+`kafka_broker` is a broker of the test's own, to be frozen, killed and restarted. `HEADRACE_KAFKA=host:port` takes a
+broker that runs already for the first. A machine that cannot run a broker skips, except in CI (`CI=true`) and under
 `HEADRACE_REQUIRE_SERVICES=1`, where that is a failure.
 """
 

@@ -4,8 +4,9 @@
     ... broker.address ...
     broker.pause(); broker.resume(); broker.kill(); broker.restart(); broker.stop()
 
-The broker runs as a plain Java process (`kafka.Kafka`) over the classpath that `kafka_classpath` resolves. Whether it is
-ready is found out by asking it. It keeps its port and its data over `restart`, and dies with the process that started it.
+The broker runs as a plain Java process (`kafka.Kafka`) over the classpath that `kafka_classpath` resolves. Whether it
+is ready is found out by asking it. It keeps its port and its data over `restart`, and dies with the process that
+started it.
 
 In the foreground, for trying things out: `python -m tests.services.kafka_broker --port 9092 --data DIR`.
 """

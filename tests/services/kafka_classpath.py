@@ -81,4 +81,4 @@ def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as partial:
         partial.write(text)
-    os.replace(partial.name, path)
+    Path(partial.name).replace(path)

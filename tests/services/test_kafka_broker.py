@@ -45,7 +45,7 @@ def test_where_maven_reaches_no_repository_it_says_so(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     nowhere = f"-Dmaven.repo.local={tmp_path}/repository -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=1"
     monkeypatch.setenv("MAVEN_OPTS", nowhere)
-    with pytest.raises(ServiceUnavailable, match="Maven cannot resolve the Kafka broker: .*repositories"):
+    with pytest.raises(ServiceUnavailable, match=r"Maven cannot resolve the Kafka broker: .*repositories"):
         kafka_classpath.kafka_classpath()
 
 
