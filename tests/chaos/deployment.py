@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import yaml
@@ -71,6 +71,14 @@ def wait_until(what: str, happened: Callable[[], bool], *, within_s: float = 240
         time.sleep(LOOK_S)
 
 
+class Moved(NamedTuple):
+    """How far the pipe has come: grows while it works."""
+
+    published: int  # ends of the text topic, added up
+    tokens: int  # emitted by ingest
+    step: int
+
+
 @dataclass
 class Deployment:
     """Two commands over one configuration file."""
@@ -79,7 +87,7 @@ class Deployment:
     config: Mapping[str, Any]
     ranks: int = 2
     options: Sequence[str] = ()  # of all commands but the publisher
-    publish_options: Sequence[str] = ("--rate", "1500")
+    publish_options: Sequence[str] = ("--rate", "200")
     killed: list[str] = field(default_factory=list)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -156,14 +164,14 @@ class Deployment:
 
     # -- what has happened
 
-    def moved(self) -> tuple[int, int, int]:
-        """(text records published, tokens emitted, steps trained): grows while the pipe works."""
+    def moved(self) -> Moved:
         with closing(open_broker(self.config["broker"])) as broker:
             text = broker.ends("orders")
             read = broker.positions(names.ingest_group("orders"), "orders")
             trained = broker.positions(names.trained_group("orders", "main"), "orders.tokens")
         step = trained[0].notes.get("step", 0) if 0 in trained else 0
-        return sum(each.end for each in text.values()), sum(each.tokens for each in read.values()), int(str(step))
+        published, tokens = sum(each.end for each in text.values()), sum(each.tokens for each in read.values())
+        return Moved(published, tokens, int(str(step)))
 
     def all_read(self) -> bool:
         """Whether ingest has read all of the text topic."""

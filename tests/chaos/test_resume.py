@@ -76,8 +76,8 @@ def test_killed_and_resumed_it_is_the_same_run_to_the_bit(again: Deployment, ful
     choose = random.Random(3)
     again.start("trainer")
     for _ in range(kills_wanted(3)):
-        before = again.moved()[2]
-        wait_until("a step", lambda before=before: again.moved()[2] > before or again.ended("trainer") is not None)
+        before = again.moved().step
+        wait_until("a step", lambda before=before: again.moved().step > before or again.ended("trainer") is not None)
         if again.ended("trainer") is not None:
             break
         again.kill(choose.choice(["rank", "trainer"]), choose)
