@@ -64,8 +64,8 @@ class Backlog:
         if self._read_at is None or now - self._read_at >= EVERY_S:
             groups = self._groups
             self.tokens = backlog_tokens(
-                self._broker.positions(groups.ingest_group, groups.text_topic),
-                self._broker.positions(groups.trained_group, groups.tokens_topic),
+                self._broker.positions(groups.ingest_group, groups.text_topic, settled=False),
+                self._broker.positions(groups.trained_group, groups.tokens_topic, settled=False),
             )
             self._read_at = now
         return self.tokens >= self._limit_tokens

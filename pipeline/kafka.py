@@ -3,9 +3,9 @@
 `kafka_client` holds what the clients have in common, `kafka_reader` how the end of a partition is known,
 `kafka_writer` the order of a commit, `kafka_worker` what makes it exactly once. Here: looking at topics and positions.
 
-Kafka answers before everything it did can be seen: a new topic may be unknown for a moment, and the end of a partition
-and a group's positions follow a commit by some milliseconds. So `create` waits until the topic is there, `positions`
-waits for those that may still change, and `ends` may be a commit behind.
+Kafka answers before everything it did can be seen: a new topic may be unknown for a moment, and what readers see of a
+partition, and a group's positions, follow a commit by some milliseconds. So `create` waits until the topic is there,
+`positions` waits for those that may still change, and `ends` are those of everything appended.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ SETTLING: Final = {
     KafkaError._TRANSPORT,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 
 
@@ -90,14 +92,19 @@ class KafkaBroker:
         found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(time_ms))
         return {partition: end[partition] if offset < 0 else offset for partition, offset in found.items()}
 
-    def positions(self, group: str, topic: str) -> dict[int, Position]:
-        """As the protocol says; waits while a commit that is under way may still change them."""
+    def positions(self, group: str, topic: str, *, settled: bool = True) -> dict[int, Position]:
         deadline_s = time.monotonic() + COMMIT_WAIT_S
+        known: dict[int, Position] = {}
         while True:
-            listed = self._listed(group, topic)
-            moving = [found.partition for found in listed if found.error is not None]
+            moving = []
+            for found in self._listed(group, topic, settled):
+                if found.error is not None:
+                    moving.append(found.partition)
+                else:
+                    known.setdefault(found.partition, Position.parse(found.offset, found.metadata))
+            moving = [partition for partition in moving if partition not in known]  # one answer each is enough
             if not moving:
-                return {found.partition: Position.parse(found.offset, found.metadata) for found in listed}
+                return known
             if time.monotonic() > deadline_s:
                 raise BrokerAway(
                     f"{self.address}: the position of group {group!r} in {topic}[{moving[0]}] is inside a transaction "
@@ -199,24 +206,30 @@ class KafkaBroker:
         return {} if found is None else {name: entry.value for name, entry in found.items()}
 
     def _offsets(self, topic: str, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
-        """One offset of each partition, as readers of committed messages see it."""
+        """One offset of each partition. Ends are those of everything appended, not of what readers see by now.
+
+        A commit is confirmed before its markers lie in every partition: the last *stable* offset may still lie before
+        what it wrote.
+        """
         wanted = {TopicPartition(topic, partition): spec for partition in partitions}
 
         def ask() -> dict[int, int]:
             asked = self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_WAIT_S
+                wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_WAIT_S
             )
             return {at.partition: future.result().offset for at, future in asked.items()}
 
         found: dict[int, int] = self._ask(f"read the ends of topic {topic!r}", ask)
         return found
 
-    def _listed(self, group: str, topic: str) -> list[TopicPartition]:
-        """The group's positions in the topic; one that may still change has an error instead of an offset."""
+    def _listed(self, group: str, topic: str, settled: bool) -> list[TopicPartition]:
+        """The group's positions in the topic; with `settled`, one that may still change has an error, no offset."""
         wanted = [ConsumerGroupTopicPartitions(group)]
 
         def ask() -> list[TopicPartition]:
-            asked = self._admin.list_consumer_group_offsets(wanted, require_stable=True, request_timeout=REQUEST_WAIT_S)
+            asked = self._admin.list_consumer_group_offsets(
+                wanted, require_stable=settled, request_timeout=REQUEST_WAIT_S
+            )
             listed = [found for found in asked[group].result().topic_partitions if found.topic == topic]
             _raise_first(listed, but=KafkaError.UNSTABLE_OFFSET_COMMIT)
             return [found for found in listed if found.error is not None or found.offset >= 0]

@@ -77,7 +77,7 @@ class LocalBroker:
             partitions = local_log.find_partitions(connection, topic)
             return {number: local_log.first_at(connection, found, time_ms) for number, found in partitions.items()}
 
-    def positions(self, group: str, topic: str) -> dict[int, Position]:
+    def positions(self, group: str, topic: str, *, settled: bool = True) -> dict[int, Position]:
         with self._store.snapshot() as connection:
             committed = local_positions.read(connection, group, topic)
         return {number: found.position for number, found in committed.items()}

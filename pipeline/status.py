@@ -116,9 +116,9 @@ class StatusReader:
     def look(self) -> Status:
         """Raises BrokerAway. Topics that are not there yet are empty."""
         watched, broker = self._watched, self._broker
-        read = broker.positions(names.ingest_group(watched.name), watched.text_topic)
-        trained = broker.positions(names.trained_group(watched.name, watched.run), watched.tokens_topic)
-        saved = broker.positions(names.checkpoint_group(watched.name, watched.run), watched.tokens_topic)
+        read = broker.positions(names.ingest_group(watched.name), watched.text_topic, settled=False)
+        trained = broker.positions(names.trained_group(watched.name, watched.run), watched.tokens_topic, settled=False)
+        saved = broker.positions(names.checkpoint_group(watched.name, watched.run), watched.tokens_topic, settled=False)
         return Status(
             at_ms=int(self._clock() * 1000),
             text=self._text(read),

@@ -157,8 +157,12 @@ class Broker(Protocol):
     def offsets_at(self, topic: str, time_ms: int) -> dict[int, int]:
         """Per partition the first offset published at or after `time_ms`; the end where there is none."""
 
-    def positions(self, group: str, topic: str) -> dict[int, Position]:
-        """Committed positions; partitions without one are left out."""
+    def positions(self, group: str, topic: str, *, settled: bool = True) -> dict[int, Position]:
+        """Committed positions; partitions without one are left out.
+
+        `settled` waits for commits that are under way: for whoever goes on from a position. Whoever only looks should
+        not wait for them, nor for a frozen worker's: `settled=False` gives what was committed last.
+        """
 
     def set_positions(self, group: str, topic: str, positions: Mapping[int, Position]) -> None:
         """Commit positions outside any transaction, for a group that has no members (start policy, progress)."""

@@ -89,7 +89,7 @@ def advance(
         return end
     if end.needs_text and text_complete.is_set():
         end = end.fix_text(topics.broker.ends(topics.text))
-    positions = topics.broker.positions(topics.ingest_group, topics.text)  # before the ends of the lanes
+    positions = topics.broker.positions(topics.ingest_group, topics.text, settled=False)  # before the ends of the lanes
     if not end.lanes_due(now_ms=now_ms(), positions=positions):
         return end
     if end.rule == "time" and end.time_ms is not None:

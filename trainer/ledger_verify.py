@@ -115,7 +115,7 @@ def _text_spans(
     broker: Broker, topics: RunTopics, since: Mapping[int, int], upto: Mapping[int, int] | None
 ) -> dict[int, tuple[int, int]]:
     if upto is None:
-        upto = {p: at.offset for p, at in broker.positions(topics.ingest_group, topics.text).items()}
+        upto = {p: at.offset for p, at in broker.positions(topics.ingest_group, topics.text, settled=False).items()}
     spans = {}
     for partition, ends in broker.ends(topics.text).items():
         first = max(ends.first, since.get(partition, 0))

@@ -284,6 +284,9 @@ def _emitted(topics: Topics) -> Callable[[], int]:
     def emitted() -> int:
         if topics.broker.describe(topics.text) is None:
             return 0
-        return sum(position.tokens for position in topics.broker.positions(topics.ingest_group, topics.text).values())
+        return sum(
+            position.tokens
+            for position in topics.broker.positions(topics.ingest_group, topics.text, settled=False).values()
+        )
 
     return emitted

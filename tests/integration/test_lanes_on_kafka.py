@@ -72,11 +72,6 @@ def test_an_open_transaction_is_waited_for_though_nothing_of_it_can_be_read(brok
     assert sorted(name for micro in taken for name in origins(micro.rows)) == [f"text/2@{n}" for n in range(5)]
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="Ends.end of Kafka is the last stable offset, which may lie before a commit that was confirmed; the ends of "
-    "a run need the high watermark",
-)
 def test_ends_fixed_right_behind_a_commit_lose_nothing_of_it(broker: KafkaBroker, topic: str) -> None:
     """`stop: end`: ingest's last commit has been confirmed, the ends of the lanes are looked up at once."""
     for number in range(20):
