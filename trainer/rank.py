@@ -1,8 +1,9 @@
 """One rank, from start to end: the composition of everything in this folder. A target of the supervisor.
 
-1. meet the other ranks (control plane), open the broker, take the run's lock (rank 0)
+1. meet the other ranks (control plane), open the broker, take the run's lock (rank 0); import Paddle, which takes
+   seconds, while the first records arrive
 2. begin: newest checkpoint or new run; refuse a configuration that does not fit it
-3. build the model and join the other ranks' devices
+3. build the model
 4. a new run publishes checkpoint 0 before its first step: its start is fixed from here on
 5. loop
 6. wait for the last save, report once more, leave
@@ -55,13 +56,14 @@ def work(args: dict[str, Any], channel: Channel) -> None:
     plan = RankPlan.model_validate(args)
     with ExitStack() as stack:
         rank = _enter(plan, channel, stack)  # 1
+        ranks = _join(rank.lines["sums"])
+        channel.catch_stop()  # Paddle's own handler would end the process without a checkpoint
         beginning = begin(rank.store, rank.lines["steps"], plan.train, rank.look)  # 2
         if beginning.meta is None:
             channel.report({"event": "finished", "why": "nothing to train", "step": 0})
             return
         run = Run.prepare(plan, rank.broker, beginning, beginning.meta)
-        learner = _learner(plan, run, beginning, rank.lines["sums"])  # 3
-        channel.catch_stop()  # Paddle's own handler would end the process without a checkpoint
+        learner = _learner(plan, run, beginning, ranks)  # 3
         step, why = run.train(learner, rank.lines, rank.store, channel, rank.look)  # 4, 5, 6
         channel.report({"event": "finished", "why": why, "step": step})
 
@@ -108,11 +110,16 @@ def _text_complete(plan: RankPlan, channel: Channel) -> threading.Event:
     return complete
 
 
-def _learner(plan: RankPlan, run: Run, beginning: Beginning, sums: Line) -> Learner:
-    """Paddle is imported here: everything before it fails, or waits, without it."""
-    from headrace.trainer import distributed, model, step
+def _join(sums: Line) -> Any:
+    """Choose the device and meet the other ranks' devices; returns `distributed.Ranks`."""
+    from headrace.trainer import distributed
 
-    ranks = distributed.join(meet=lambda: sums.exchange(b""))
+    return distributed.join(meet=lambda: sums.exchange(b""))
+
+
+def _learner(plan: RankPlan, run: Run, beginning: Beginning, ranks: Any) -> Learner:
+    from headrace.trainer import model, step
+
     meta = run.meta
     built = model.build(plan.train.task, plan.train.model, meta.vocab_size, meta.special_ids["pad"], plan.train.seed)
     if built.max_tokens < plan.max_tokens:
