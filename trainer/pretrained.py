@@ -43,7 +43,10 @@ def model_type(folder: Path | None) -> str:
         return "ernie"
     for name in (weights.CONFIG_NAME, _LEGACY_CONFIG_NAME):
         if (folder / name).is_file():
-            return str(json.loads((folder / name).read_text()).get("model_type", "ernie"))
+            try:
+                return str(json.loads((folder / name).read_text()).get("model_type", "ernie"))
+            except (ValueError, AttributeError) as error:
+                raise UsageError(f"model: {folder / name} is not a JSON object ({error}): fetch it again") from error
     raise UsageError(f"model: {folder} holds no {weights.CONFIG_NAME}: name a folder in PaddleNLP's layout")
 
 
@@ -96,18 +99,21 @@ def put(network: Any, arrays: Arrays, model: str) -> None:
     """
     prefix = f"{network.base_model_prefix}."
     bare = not any(name.startswith(prefix) for name in arrays)
-    missing = []
-    for name, tensor in network.state_dict().items():
-        stored = name.removeprefix(prefix) if bare else name
-        if stored not in arrays:
-            missing.append(name)
-        elif list(arrays[stored].shape) != list(tensor.shape):
+    tensors = network.state_dict()
+    stored = {name: name.removeprefix(prefix) if bare else name for name in tensors}
+    placed = set()
+    for name, tensor in tensors.items():
+        array = arrays.get(stored[name])
+        if array is None:
+            continue
+        if list(array.shape) != list(tensor.shape):
             raise UsageError(
-                f"model: {name} has shape {list(arrays[stored].shape)} in {model!r}, its configuration says "
+                f"model: {name} has shape {list(array.shape)} in {model!r}, its configuration says "
                 f"{list(tensor.shape)}: config.json and weights must come from the same model"
             )
-        else:
-            tensor.set_value(arrays[stored].astype(np.float32))
+        tensor.set_value(array.astype(np.float32))
+        placed.add(tensor.name)
+    missing = [name for name, tensor in tensors.items() if tensor.name not in placed]  # a tied weight has two names
     lost = [name for name in missing if name.startswith(prefix) and not name[len(prefix) :].startswith(_OPTIONAL)]
     if lost:
         raise UsageError(

@@ -58,6 +58,11 @@ class _Sums:
     norm: float
     losses: list[Tensor]  # of this rank's batches that have terms
 
+    @property
+    def overflowed(self) -> bool:
+        """Whether a lower loss scale may help: it does not where the loss itself is not finite."""
+        return math.isfinite(self.loss) and not math.isfinite(self.norm)
+
 
 class PaddleLearner:
     """The `Learner` on Paddle. `create` makes one."""
@@ -81,7 +86,7 @@ class PaddleLearner:
 
     def _step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
         sums = self._pass(batches, count)
-        while self._precision.scaled and not math.isfinite(sums.norm) and not self._scale.lowest:
+        while self._precision.scaled and sums.overflowed and not self._scale.lowest:
             self._scale = self._scale.after(overflow=True)
             self._clear_gradients()
             sums = self._pass(batches, count)

@@ -141,6 +141,22 @@ def test_a_masked_lm_checkpoint_becomes_a_classifier(tmp_path: Path) -> None:
     assert np.array_equal(weights_of(ours.network)[name], weights_of(built.network)[name])
 
 
+def test_a_tied_weight_may_be_stored_under_one_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ours = tiny.built(MASKED_LM)
+    folder = save(ours, tmp_path)
+    once = {name: array for name, array in weights_of(ours.network).items() if name != "cls.predictions.decoder.weight"}
+    (folder / "model.safetensors").write_bytes(b"".join(write_tensors(Tensors(once))))
+    again = build(MASKED_LM.task, str(folder), tiny.VOCAB, tiny.PAD, seed=1)
+    assert weight_hash(weights_of(again.network)) == weight_hash(weights_of(ours.network))
+    assert "new weights" not in caplog.text
+
+
+def test_a_damaged_configuration_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UsageError, match="fetch it again"):
+        build(CLASSIFICATION.task, str(tmp_path), tiny.VOCAB, tiny.PAD, seed=1)
+
+
 def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
     folder = save(tiny.built(CLASSIFICATION), tmp_path)
     config = json.loads((folder / "config.json").read_text())

@@ -115,6 +115,7 @@ def test_a_loss_that_no_scale_cures_stops_before_the_step() -> None:
         learner.step([two_branches.batch(1, branch=True), two_branches.not_a_number(2)], 6, 1e-2)
     assert caught.value.batches == (1,)
     assert learner.weight_hash() == before
+    assert learner.state().optimizer["loss_scale"][0] == 2.0**16
 
 
 def test_the_loss_scale_is_part_of_the_state() -> None:
