@@ -22,6 +22,7 @@ else
   if [ "$PADDLE" != base ]; then
     # The wheel brings CUDA's libraries as packages of its own. What is pinned stays as it is.
     sed -n 's/^\([a-z].*[^ ]\) *\\$/\1/p' "$here/others.txt" >"$here/constraints.txt"
-    $pip -c "$here/constraints.txt" ${PADDLE_INDEX:+--extra-index-url "$PADDLE_INDEX"} "$PADDLE"
+    if [ -n "${PADDLE_INDEX:-}" ]; then export PIP_EXTRA_INDEX_URL="$PADDLE_INDEX"; fi
+    $pip -c "$here/constraints.txt" "$PADDLE"
   fi
 fi

@@ -72,8 +72,6 @@ HOSTS = (
     "www.apache.org", "www.w3.org", "maven.apache.org",  # the licence; names of XML schemas
     "json-schema.org", "github.com", "arxiv.org",
 )  # fmt: skip
-GPU_WHEELS = "www.paddlepaddle.org.cn"  # the docs say where GPU wheels are: nowhere else
-GPU_WHEELS_IN = ("docs/install.md", "docs/containers.md")
 
 MAX_LINES = 350
 
@@ -235,19 +233,14 @@ def test_only_known_hosts_are_named() -> None:
         f"{name}:{text.count(chr(10), 0, found.start()) + 1}: {found[0]}"
         for name, text in _texts()
         for found in re.finditer(r"\b(?:https?|git\+\w+)://([\w.-]*\w)", text)
-        if "." in found[1] and not _may_name(name, found[1])
+        if "." in found[1] and not _matches(found[1], HOSTS)
     ]
     assert wrong == [], "an address of a registry belongs to the machine's settings; others: extend HOSTS"
 
 
-def _may_name(name: str, host: str) -> bool:
-    return _matches(host, HOSTS) or (host == GPU_WHEELS and name in GPU_WHEELS_IN)
-
-
 def test_no_option_points_at_a_registry() -> None:
     option = re.compile(r"--(?:extra-)?index-url\b|--find-links\b|--trusted-host\b|\bindex-url\s*=")
-    allowed = (*GPU_WHEELS_IN, "deploy/install-trainer.sh", _THIS)
-    wrong = [name for name, text in _texts() if name not in allowed and option.search(text)]
+    wrong = [name for name, text in _texts() if name != _THIS and option.search(text)]
     assert wrong == []
 
 
