@@ -26,6 +26,7 @@ from headrace.document import ConfigError
 from headrace.ingest.stage import StageArgs, prepare
 from headrace.pipeline.broker import open_broker
 from headrace.pipeline.config import BrokerConfig
+from headrace.pipeline.slots import Slots
 from headrace.pipeline.status import StatusReader
 from headrace.pipeline.supervise import Child, Group, Supervisor
 from headrace.pipeline.telemetry import Exporter
@@ -84,11 +85,17 @@ def ingest_group(config: Config) -> Group:
     args = ingest_args(config)
     with closing(open_broker(config.broker, config.kafka)) as broker:
         prepare(broker, args)
+    slots = Slots(config.name, config.ingest.workers)
     workers = [
         Child(f"ingest-{slot}", "headrace.ingest.stage:work", args.revised(slot=slot).model_dump(mode="json"))
-        for slot in range(config.ingest.workers)
+        for slot in slots.claim()
     ]
-    return Group("ingest", lambda: workers, config.ingest.restarts)
+
+    def children() -> Sequence[Child]:
+        assert slots  # held as long as the group is
+        return workers
+
+    return Group("ingest", children, config.ingest.restarts)
 
 
 def default_ranks() -> int:
