@@ -27,7 +27,10 @@ from headrace.pipeline.topics import Headers, Topic
 from headrace.schemas.errors import BrokerAway, Fenced, HeadraceError, TooLarge, TopicError
 from headrace.schemas.position import Position
 
-CALL_WAIT_S: Final = 10.0  # for one call; a call that needs longer is repeated
+# For one call, which is repeated when it needs longer. Short, because a call that races with the registration of a
+# partition sometimes sleeps out its time although all is done, and its repetition returns at once.
+CALL_WAIT_S: Final = 1.0
+POSITIONS_WAIT_S: Final = 10.0  # for step 5, which cannot be repeated
 COMMIT_WAIT_S: Final = 40.0  # for a whole step, longer than the broker keeps a transaction of ours
 BATCH_BYTES: Final = 131_072  # of small messages that travel together; one token batch is larger and travels alone
 OVERHEAD_BYTES: Final = 120  # of a message and its batch on the wire, headers aside
@@ -106,7 +109,9 @@ class KafkaWriter:
                 ]
                 metadata = member()
                 producer = self._producer
-                _repeat(lambda: _within(lambda: producer.send_offsets_to_transaction(offsets, metadata, CALL_WAIT_S)))
+                _repeat(
+                    lambda: _within(lambda: producer.send_offsets_to_transaction(offsets, metadata, POSITIONS_WAIT_S))
+                )
             _repeat(lambda: self._producer.commit_transaction(CALL_WAIT_S))  # 6. commit
         except KafkaException as error:
             raise self._failed(error, "commit a transaction") from error
@@ -219,7 +224,7 @@ def _within(call: Callable[[], object]) -> None:
 
     thread = threading.Thread(target=run, name="headrace-positions", daemon=True)
     thread.start()
-    thread.join(CALL_WAIT_S + 1.0)
+    thread.join(POSITIONS_WAIT_S + 1.0)
     if not outcome:
         raise TimeoutError
     if outcome[0] is not None:

@@ -441,7 +441,7 @@ def test_a_commit_that_a_frozen_broker_does_not_answer_is_settled_later(
     kafka_broker.pause()
     with monkeypatch.context() as impatient:
         impatient.setattr(kafka_writer, "COMMIT_WAIT_S", 1.0)
-        impatient.setattr(kafka_writer, "CALL_WAIT_S", 1.0)
+        impatient.setattr(kafka_writer, "POSITIONS_WAIT_S", 1.0)
         with pytest.raises(BrokerAway, match=kafka_broker.address):
             copy(worker, names, fetched)
     kafka_broker.resume()
