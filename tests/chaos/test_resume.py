@@ -93,4 +93,6 @@ def test_two_ranks_then_one_then_three_train_the_same_batches(again: Deployment,
     assert again.ledger_hash() == full.ledger_hash()
     ours, theirs = weights(again), weights(full)
     for name, expected in theirs.items():
+        if name.endswith("k_proj.bias"):
+            continue  # softmax ignores it: its exact gradient is zero, and AdamW makes steps of the rounding noise
         np.testing.assert_allclose(ours[name], expected, rtol=0, atol=1e-5, err_msg=name)

@@ -287,6 +287,25 @@ def test_positions_inside_a_commit_are_waited_for(kafka: str, broker: KafkaBroke
     assert found == [{0: Position(4)}]
 
 
+def test_a_partition_whose_position_is_inside_a_commit_is_not_read_before(broker: KafkaBroker, names: Names) -> None:
+    prepare(broker, names, messages=3)
+    worker = worker_of(broker, names)
+    next_start(worker)
+    predecessor = broker.writer("predecessor")
+    predecessor.begin()
+    # Between steps 5 and 6 of a commit; only the client itself can stop there.
+    predecessor._producer.send_offsets_to_transaction(
+        [kafka_writer.TopicPartition(names.text, 0, 2, "")], predecessor._anonymous(names.group), 10.0
+    )
+    worker.abort()
+    for _ in range(3):
+        fetched = worker.poll(10, 0.1)
+        assert (fetched.messages, fetched.starts, worker.assigned()) == ([], {}, frozenset())
+    predecessor.commit("", "", {})
+    assert next_start(worker).starts == {0: Position(2)}
+    assert worker.assigned() == {0}
+
+
 # ---- sizes ----
 
 
