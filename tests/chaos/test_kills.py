@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos.deployment import ROLES, Deployment, Moved, configuration, kills_wanted, wait_until, write_orders
 
-RECORDS = 12_000
+RECORDS = 8_000
 pytestmark = pytest.mark.timeout(1800)
 
 
@@ -40,7 +40,7 @@ def worked(deployment: Deployment, role: str, before: Moved) -> bool:
 def test_kills_lose_and_repeat_nothing(deployment: Deployment) -> None:
     """Every role in turn, the order shuffled; what a kill is to hit must have worked since the kill before it."""
     choose = random.Random(20)
-    roles = list(itertools.islice(itertools.cycle(ROLES), kills_wanted(8)))
+    roles = list(itertools.islice(itertools.cycle(ROLES), kills_wanted(4)))
     choose.shuffle(roles)
     deployment.start("publisher")
     deployment.start("supervisor")

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from tests.chaos.deployment import Deployment, configuration, kills_wanted, wait_until, write_orders
 
-RECORDS = 8_000
+RECORDS = 6_000
 LANES = 6
 BOUNDED = {"stop": "end", "batch": {"tokens": 256 * LANES, "flush_s": 0.5}}
 pytestmark = pytest.mark.timeout(1800)
@@ -75,7 +75,7 @@ def again(full: Deployment, tmp_path: Path) -> Iterator[Deployment]:
 def test_killed_and_resumed_it_is_the_same_run_to_the_bit(again: Deployment, full: Deployment) -> None:
     choose = random.Random(3)
     again.start("trainer")
-    for _ in range(kills_wanted(3)):
+    for _ in range(kills_wanted(2)):
         before = again.moved().step
         wait_until("a step", lambda before=before: again.moved().step > before or again.ended("trainer") is not None)
         if again.ended("trainer") is not None:
