@@ -137,7 +137,7 @@ def _over_the_stream(plan: RankPlan) -> tuple[Recorder, float]:
         complete = threading.Event()
         complete.set()
         topics = Topics(broker, plan.text_topic, plan.tokens.topic, names.ingest_group(plan.name))
-        look = Look(topics, complete, channel.stopping)
+        look = Look(topics, complete, channel.stopping, names.trained_group(plan.name, plan.train.run))
         beginning = begin(store, lines["steps"], plan.train, look)
         assert beginning.meta is not None
         recorder = _learner(plan, beginning.meta)

@@ -37,10 +37,14 @@ class Channel:
         self._reports = reports
         self._lock = threading.Lock()
 
+    def hold_stop(self) -> None:
+        """Let SIGTERM wait until `catch_stop` is called again."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
     def catch_stop(self) -> None:
         """Let SIGTERM set `stopping`. To be called again after a library has put handlers of its own in place."""
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the parent blocked it until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the parent spawned us with it blocked
 
     def report(self, event: dict[str, Any]) -> None:
         """Send one JSON object to the parent."""
@@ -76,7 +80,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     order = json.loads(sys.stdin.readline())
     die_with_parent(int(order["parent"]))
-    channel = Channel(os.fdopen(int(os.environ.pop(REPORT_FD_VARIABLE)), "w"))
+    reports_fd = int(os.environ.pop(REPORT_FD_VARIABLE))
+    os.set_inheritable(reports_fd, False)  # the end of this pipe is our end, not that of whatever we start
+    channel = Channel(os.fdopen(reports_fd, "w"))
     channel.catch_stop()
     threading.Thread(target=_follow_parent, args=(channel,), name="parent", daemon=True).start()
     try:

@@ -68,16 +68,32 @@ class _Process:
 
 
 @dataclass(slots=True)
+class _Failures:
+    """What is known of one restart rule's subject."""
+
+    count: int = 0
+    last_at: float = 0.0
+    restart_at: float = 0.0
+
+
+@dataclass(slots=True)
 class _State:
     """A group while it runs."""
 
     group: Group
     running: dict[str, _Process] = field(default_factory=dict)
-    waiting: dict[str, Child] = field(default_factory=dict)  # to be started again at `restart_at`
-    restart_at: float = 0.0
-    failures: int = 0
-    failed_at: float = 0.0
+    waiting: dict[str, Child] = field(default_factory=dict)  # to be started again
+    failures: dict[str, _Failures] = field(default_factory=dict)  # by child, or by group where all restart together
     finishing: bool = False  # being stopped together, before a restart
+
+    def failures_of(self, child: str) -> _Failures:
+        return self.failures.setdefault(self.group.name if self.group.together else child, _Failures())
+
+    def due(self, now: float) -> list[Child]:
+        """What is to be started again now."""
+        if self.group.together and self.running:
+            return []
+        return [child for name, child in self.waiting.items() if now >= self.failures_of(name).restart_at]
 
     @property
     def done(self) -> bool:
@@ -132,12 +148,13 @@ class Supervisor:
     def _look(self) -> None:
         now = self._clock()
         for state in self._states:
-            if not state.waiting or now < state.restart_at or (state.group.together and state.running):
+            due = state.due(now)
+            if not due:
                 continue
-            again = state.group.children() if state.group.together else tuple(state.waiting.values())
-            state.waiting.clear()
+            for child in due:
+                del state.waiting[child.name]
             state.finishing = False
-            self._start(state, again)
+            self._start(state, state.group.children() if state.group.together else due)
         self._read_reports()
 
     def _read_reports(self) -> None:
@@ -174,16 +191,17 @@ class Supervisor:
         """Plan the restart of a process that failed, or raise."""
         _raise_if_final(process, code)
         now = self._clock()
-        state.failures = 1 if now - state.failed_at > QUIET_S else state.failures + 1
-        state.failed_at = now
-        if state.failures > state.group.restarts:
+        failures = state.failures_of(process.child.name)
+        failures.count = 1 if now - failures.last_at > QUIET_S else failures.count + 1
+        failures.last_at = now
+        if failures.count > state.group.restarts:
             raise _given_up(process, code, f"after {state.group.restarts} restarts")
-        wait_s = min(MAX_BACKOFF_S, 2.0 ** (state.failures - 1))
-        state.restart_at = now + wait_s
+        wait_s = min(MAX_BACKOFF_S, 2.0 ** (failures.count - 1))
+        failures.restart_at = now + wait_s
         state.waiting[process.child.name] = process.child
         self._on_event(
             process.child.name,
-            {"event": "restarting", "why": _why(process, code), "wait_s": wait_s, "failures": state.failures},
+            {"event": "restarting", "why": _why(process, code), "wait_s": wait_s, "failures": failures.count},
         )
         if state.group.together:
             # The others cannot go on without it; they would wait in a collective for what never comes.

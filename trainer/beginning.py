@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headrace.schemas.cursor import Cursor
+from headrace.schemas.position import Position
 from headrace.schemas.tokens import TokensMeta
 from headrace.trainer.agree import Line
 from headrace.trainer.checkpoint import Checkpoint
 from headrace.trainer.checkpoint_load import load, load_latest
 from headrace.trainer.checkpoint_store import Store
-from headrace.trainer.conduct import Topics, advance
+from headrace.trainer.conduct import Topics, advance, emitted_tokens
 from headrace.trainer.config import StopSteps, StopTime, TrainConfig
 from headrace.trainer.ends import RunEnd
 from headrace.trainer.start import first_meta, start_offsets
@@ -36,6 +37,7 @@ class Beginning:
     end: RunEnd
     meta: TokensMeta | None
     step: int = 0
+    skipped_tokens: int = 0  # emitted before the start of a new run: no part of its backlog
     checkpoint: Checkpoint | None = field(default=None, repr=False)
 
 
@@ -55,6 +57,7 @@ class Look:
     topics: Topics
     text_complete: threading.Event  # as for `conduct.Conductor`
     stopping: threading.Event
+    trained_group: str
 
 
 def begin(store: Store, line: Line, train: TrainConfig, look: Look | None) -> Beginning:
@@ -69,15 +72,18 @@ def begin(store: Store, line: Line, train: TrainConfig, look: Look | None) -> Be
 def _resume(checkpoint: Checkpoint, train: TrainConfig) -> Beginning:
     state = checkpoint.state
     end = state.end.resumed_with(configured_end(train))
-    return Beginning(state.starts, state.cursors, end, state.meta, state.step, checkpoint)
+    return Beginning(state.starts, state.cursors, end, state.meta, state.step, checkpoint=checkpoint)
 
 
 def _start(line: Line, train: TrainConfig, look: Look | None) -> Beginning:
     """A new run. Rank 0 resolves the start once, then looks for the first token batch until there is one."""
     end = configured_end(train)
     starts: dict[int, int] = {}
+    skipped = 0
     if look is not None:
+        emitted = emitted_tokens(look.topics)
         starts = start_offsets(look.topics.broker, look.topics.tokens, train.start)
+        skipped = _announce(look, starts, emitted)
         if end.needs_text and look.text_complete.is_set():
             end = end.fix_text(look.topics.broker.ends(look.topics.text))
     while True:
@@ -86,7 +92,23 @@ def _start(line: Line, train: TrainConfig, look: Look | None) -> Beginning:
         starts = {int(lane): int(offset) for lane, offset in root["starts"].items()}
         if root["meta"] is not None or root["over"]:
             meta = TokensMeta(**root["meta"]) if root["meta"] is not None else None
-            return Beginning(starts, {lane: Cursor.at(offset) for lane, offset in starts.items()}, end, meta)
+            cursors = {lane: Cursor.at(offset) for lane, offset in starts.items()}
+            return Beginning(starts, cursors, end, meta, skipped_tokens=skipped)
+
+
+def _announce(look: Look, starts: Mapping[int, int], emitted: int) -> int:
+    """Tell ingest that a new run begins behind all there is; returns the tokens it skips.
+
+    Without this, ingest would count everything before the start as backlog and wait, for a trainer that waits for it.
+    `emitted` was read before the starts. Where something lies behind them, the run finds out when the lanes are empty.
+    """
+    ends = look.topics.broker.ends(look.topics.tokens)
+    if emitted == 0 or any(starts[lane] < ends[lane].end for lane in starts):
+        return 0
+    positions = {lane: Position(offset) for lane, offset in starts.items()}
+    positions[0] = replace(positions[0], notes={"skipped_tokens": emitted})
+    look.topics.broker.set_positions(look.trained_group, look.topics.tokens, positions)
+    return emitted
 
 
 def _look(look: Look, starts: Mapping[int, int], end: RunEnd) -> dict[str, Any]:

@@ -101,10 +101,12 @@ class Saver:
 
     def _written(self, step: int) -> Manifest | None:
         """The manifest, when it was written and only the answer was lost; half of one is removed."""
-        if newest_step(self._store) != step:
-            return None
         try:
+            if newest_step(self._store) != step:
+                return None
             manifest = read_manifest(self._store, step)
+        except StoreAway:
+            return None  # still away: publishing is tried again, and says so
         except CheckpointDamaged:
             self._store.remove_folder(folder_of(step))
             return None

@@ -95,3 +95,11 @@ def advance(
     if end.rule == "time" and end.time_ms is not None:
         return end.fix_lanes(topics.broker.offsets_at(topics.tokens, end.time_ms))
     return end.fix_lanes({lane: each.end for lane, each in topics.broker.ends(topics.tokens).items()})
+
+
+def emitted_tokens(topics: Topics) -> int:
+    """How many tokens ingest has ever emitted; none where this broker has no such text topic."""
+    if topics.broker.describe(topics.text) is None:
+        return 0
+    positions = topics.broker.positions(topics.ingest_group, topics.text, settled=False)
+    return sum(position.tokens for position in positions.values())

@@ -87,7 +87,7 @@ class StopSteps(Settings):
 
 
 class StopTime(Settings):
-    """End at the records published before a moment."""
+    """End at the token batches that ingest appended to the lanes before a moment."""
 
     time: AwareDatetime
     """With an offset, such as 2026-11-30T00:00+08:00."""
@@ -140,7 +140,7 @@ class EvaluateConfig(Settings):
     hold_out_share: Number = Field(default=0.0, ge=0, le=0.5)
     """Share of the records that is never trained on; chosen by a hash of the id, else of the text."""
     hold_out_rows: int = Field(default=4096, ge=1)
-    """The newest held-out records that an evaluation uses."""
+    """The newest held-out records that an evaluation uses, the same number of every lane."""
     every_steps: int | None = Field(default=None, ge=1)
     """Evaluate every N steps; unset: at the end only."""
 

@@ -1,45 +1,65 @@
-"""The held-out rows that a rank keeps for evaluation: the newest, up to a bound, saved with checkpoints."""
+"""The held-out rows that are kept for evaluation: the newest of each lane, saved with checkpoints.
+
+The bound is per lane, so what is kept depends neither on the number of ranks nor on restarts.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.schemas.cursor import CuttingPlan
 from headrace.trainer.collate import Batch, Collate
 from headrace.trainer.window import MicroBatch, Window, cut
 
+_LANE = pa.field("lane", pa.int32(), nullable=False)  # saved beside the columns of a token batch
+
 
 class HeldOut:
-    """Rows in the order in which their windows were begun."""
+    """Rows of the lanes that a rank owns, in the order in which their windows were begun."""
 
-    def __init__(self, most_rows: int, saved: pa.Table | None = None) -> None:
-        self._most_rows = most_rows
-        self._rows: deque[pa.RecordBatch] = deque(saved.to_batches() if saved is not None else ())
-        self._count = sum(len(rows) for rows in self._rows)
+    def __init__(self, lanes: Collection[int], rows_per_lane: int, saved: pa.Table | None = None) -> None:
+        self._rows_per_lane = rows_per_lane
+        self._rows: dict[int, deque[pa.RecordBatch]] = {lane: deque() for lane in sorted(lanes)}
+        if saved is not None:
+            for lane in self._rows:
+                mine = saved.filter(pc.equal(saved.column("lane"), lane)).drop_columns(["lane"])
+                self._rows[lane].extend(mine.to_batches())
 
     def add(self, micro_batches: Sequence[MicroBatch]) -> None:
         for micro_batch in micro_batches:
-            rows = micro_batch.held_out
-            if len(rows):
+            if len(micro_batch.held_out):
                 # A copy: the rows are a slice, and would keep the whole window in memory.
-                self._rows.append(rows.take(pa.array(range(len(rows)))))
-                self._count += len(rows)
-        while self._rows and self._count - len(self._rows[0]) >= self._most_rows:
-            self._count -= len(self._rows.popleft())
+                rows = micro_batch.held_out.take(pa.array(range(len(micro_batch.held_out))))
+                self._rows[micro_batch.lane].append(rows)
+                self._trim(self._rows[micro_batch.lane])
 
     def table(self) -> pa.Table | None:
-        """All rows; None where there are none."""
-        return pa.Table.from_batches(list(self._rows)).unify_dictionaries() if self._rows else None
+        """All rows, with their lane; None where there are none."""
+        tables = [
+            pa.Table.from_batches(list(rows)).append_column(_LANE, pa.array([lane] * sum(map(len, rows)), pa.int32()))
+            for lane, rows in self._rows.items()
+            if rows
+        ]
+        return pa.concat_tables(tables).unify_dictionaries() if tables else None
 
     def batches(self, plan: CuttingPlan, collate: Collate) -> list[Batch]:
         """The rows as collated micro-batches. They passed the task's screen before they were held out."""
-        if not self._rows:
+        kept = [batch for rows in self._rows.values() for batch in rows]
+        if not kept:
             return []
-        window = Window.of(0, 0, list(self._rows))
         keep_all = replace(plan, hold_out_share=0.0)
-        micro_batches = cut(window, keep_all, 0, lambda rows: pa.nulls(len(rows), pa.string()))
+        micro_batches = cut(Window.of(0, 0, kept), keep_all, 0, lambda rows: pa.nulls(len(rows), pa.string()))
         return [collate(micro_batch) for micro_batch in micro_batches]
+
+    def _trim(self, rows: deque[pa.RecordBatch]) -> None:
+        surplus = sum(map(len, rows)) - self._rows_per_lane
+        while surplus > 0:
+            oldest = rows.popleft()
+            if len(oldest) > surplus:
+                rows.appendleft(oldest.slice(surplus))
+            surplus -= len(oldest)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.pipeline.topics import Broker
-from headrace.schemas.errors import TryAgain
+from headrace.schemas.errors import HeadraceError, TryAgain
 from headrace.schemas.position import Position
 from headrace.trainer.freshness import Ages
 from headrace.trainer.learner import StepResult
@@ -160,6 +160,7 @@ class Reporter:
         self._topic = topic
         self._on_away = on_away
         self._newest: Mapping[int, Position] | None = None
+        self._failure: HeadraceError | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
@@ -168,11 +169,13 @@ class Reporter:
 
     @property
     def wants(self) -> bool:
-        """Whether the last post has been reported: building a post costs a little."""
+        """Whether to post: the last one has been reported (building one costs a little), or it cannot be."""
         return self._newest is None
 
     def post(self, positions: Mapping[int, Position]) -> None:
-        """Replace what the next report will say."""
+        """Replace what the next report will say. Raises what made reporting impossible, if anything did."""
+        if self._failure is not None:
+            raise self._failure
         self._newest = positions
 
     def close(self) -> None:
@@ -193,3 +196,5 @@ class Reporter:
             self._broker.set_positions(self._group, self._topic, newest)
         except TryAgain as error:
             self._on_away(error)
+        except HeadraceError as error:  # without reports ingest would wait for ever: the loop must hear of it
+            self._failure = error

@@ -56,8 +56,9 @@ def work(args: dict[str, Any], channel: Channel) -> None:
     plan = RankPlan.model_validate(args)
     with ExitStack() as stack:
         rank = _enter(plan, channel, stack)  # 1
+        channel.hold_stop()  # Paddle puts a handler of its own in place, which would end the process
         ranks = _join(rank.lines["sums"])
-        channel.catch_stop()  # Paddle's own handler would end the process without a checkpoint
+        channel.catch_stop()
         beginning = begin(rank.store, rank.lines["steps"], plan.train, rank.look)  # 2
         if beginning.meta is None:
             channel.report({"event": "finished", "why": "nothing to train", "step": 0})
@@ -90,7 +91,8 @@ def _enter(plan: RankPlan, channel: Channel, stack: ExitStack) -> Rank:
     if meeting.rank == 0:
         topics = Topics(broker, plan.text_topic, plan.tokens.topic, names.ingest_group(plan.name))
         stack.enter_context(RunLock(store))
-        look = Look(topics, _text_complete(plan, channel), channel.stopping)
+        trained = names.trained_group(plan.name, plan.train.run)
+        look = Look(topics, _text_complete(plan, channel), channel.stopping, trained)
     return Rank(meeting, lines, broker, store, look)
 
 

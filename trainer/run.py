@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ from headrace.trainer.collate import (
     masked_lm_collate,
     masked_lm_screen,
 )
-from headrace.trainer.conduct import Conductor, Topics
+from headrace.trainer.conduct import Conductor, emitted_tokens
 from headrace.trainer.config import ClassificationTask, RankPlan, TrainConfig
 from headrace.trainer.held_out import HeldOut
 from headrace.trainer.lane import LaneRules
@@ -117,7 +117,7 @@ class Run:
         with ExitStack() as stack:
             stream = stack.enter_context(self._stream(lines["steps"].rank, lines["steps"].ranks))
             root = _Root.open(self, store, channel, look, stack) if look is not None else None
-            held_out = self._held_out(root is not None, lines["steps"].ranks)
+            held_out = self._held_out(stream.cursors().keys())
             ledger = LedgerRows()
             parent = self.beginning.checkpoint.step if self.beginning.checkpoint is not None else None
             checkpointer = Checkpointer(
@@ -125,6 +125,8 @@ class Run:
             )
             if parent is None:
                 checkpointer.save(0)
+                if root is not None:
+                    root.saver.wait()  # the others wait in the first agreement
             loop = Loop(
                 LoopParts(
                     source=self._source(stream, lines["steps"], channel, root),
@@ -154,7 +156,7 @@ class Run:
         saved = self.beginning.checkpoint
         offsets = {lane: cursor.start for lane, cursor in self.beginning.cursors.items()}
         if saved is None:
-            return Progress(offsets=offsets)
+            return Progress(offsets=offsets, skipped_tokens=self.beginning.skipped_tokens)
         return Progress.from_json(saved.step, offsets, saved.state.progress)
 
     def _stream(self, rank: int, ranks: int) -> LaneStream:
@@ -184,10 +186,9 @@ class Run:
             conductor=root.conductor if root else None,
         )
 
-    def _held_out(self, keeps_saved: bool, ranks: int) -> HeldOut:
-        """Rank 0 takes over what the checkpoint has; what is new stays with the rank that reads the lane."""
-        saved = self.beginning.checkpoint.held_out if self.beginning.checkpoint is not None and keeps_saved else None
-        return HeldOut(-(-self.plan.evaluate.hold_out_rows // ranks), saved)
+    def _held_out(self, lanes: Collection[int]) -> HeldOut:
+        saved = self.beginning.checkpoint.held_out if self.beginning.checkpoint is not None else None
+        return HeldOut(lanes, -(-self.plan.evaluate.hold_out_rows // self.shape.lanes), saved)
 
     def _evaluate(self, learner: Learner, held_out: HeldOut) -> Score | None:
         if not self.plan.evaluate.hold_out_share:
@@ -241,9 +242,11 @@ class _Root:
         reporter = Reporter(broker, group, plan.tokens.topic, _away("progress"))
         reporter.start()
         stack.callback(reporter.close)
-        watcher = RootWatcher(progress, reporter, channel.report, _emitted(look.topics), run.learning_rate)
         saver = Saver(store, plan.checkpoint.keep)
         stack.callback(saver.close)
+        watcher = RootWatcher(
+            progress, reporter, channel.report, lambda: emitted_tokens(look.topics), run.learning_rate, saver.check
+        )
 
         def state_of(step: int, cursors: Mapping[int, Cursor]) -> TrainerState:
             return TrainerState(
@@ -276,17 +279,3 @@ class _Root:
 
 def _away(what: str) -> Callable[[TryAgain], None]:
     return lambda error: _log.warning("the %s report did not reach the broker: %s", what, error)
-
-
-def _emitted(topics: Topics) -> Callable[[], int]:
-    """Asks how many tokens ingest has emitted; none where this broker has no such text topic."""
-
-    def emitted() -> int:
-        if topics.broker.describe(topics.text) is None:
-            return 0
-        return sum(
-            position.tokens
-            for position in topics.broker.positions(topics.ingest_group, topics.text, settled=False).values()
-        )
-
-    return emitted

@@ -114,7 +114,7 @@ class StepSource:
 
     def next(self) -> Agreed:
         """Agree on what comes next. Blocks while lanes have data that has not arrived, and while a batch is held."""
-        if self._step == self._rules.last_step:
+        if self._rules.last_step is not None and self._step >= self._rules.last_step:
             return Agreed(self._step, ended="steps")
         if self._idle:
             self._stream.wait_for_data(IDLE_LOOK_S, stopping=self._stopping)

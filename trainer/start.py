@@ -6,6 +6,7 @@ run that is killed early starts at the same offsets again, even with `start: lat
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from headrace.pipeline.topics import Broker
@@ -14,6 +15,7 @@ from headrace.schemas.settings import AtTime, Start
 from headrace.schemas.tokens import TokensMeta, decode
 
 _WAIT_S = 0.5
+_MOST_S = 10.0
 
 
 def check_lanes(broker: Broker, topic: str, lanes: int) -> None:
@@ -39,11 +41,18 @@ def start_offsets(broker: Broker, topic: str, start: Start) -> dict[int, int]:
 def first_meta(broker: Broker, topic: str, offsets: Mapping[int, int]) -> TokensMeta | None:
     """What the first token batch at or behind `offsets` says of its tokenizer; None when there is none yet.
 
-    A new run needs it to size the model's vocabulary; an old one has it in its checkpoint. Waits for a moment.
+    A new run needs it to size the model's vocabulary; an old one has it in its checkpoint. Returns when a message has
+    come or every lane is known to be at its end, which a distant broker may take a while to say.
     """
     reader = broker.reader(topic, offsets)
+    deadline = time.monotonic() + _MOST_S
     try:
-        messages = reader.poll(1, _WAIT_S).messages
+        while time.monotonic() < deadline:
+            fetched = reader.poll(1, _WAIT_S)
+            if fetched.messages:
+                return decode(fetched.messages[0].value)[1]
+            if fetched.at_end.keys() >= offsets.keys():
+                break
     finally:
         reader.close()
-    return decode(messages[0].value)[1] if messages else None
+    return None

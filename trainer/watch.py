@@ -24,6 +24,7 @@ class RootWatcher:
         report: Callable[[dict[str, Any]], None],
         emitted: Callable[[], int],
         learning_rate: Callable[[int], float],
+        check: Callable[[], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -33,6 +34,7 @@ class RootWatcher:
         self._report = report
         self._emitted = emitted
         self._learning_rate = learning_rate
+        self._check = check  # raises what went wrong in the background
         self._clock = clock
         self._now_ms = now_ms
         self._told_at = -_EVENT_S
@@ -40,6 +42,7 @@ class RootWatcher:
         self._emitted_before: int | None = None
 
     def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport]) -> None:
+        self._check()
         self._emitted_before = None
         self.progress.stepped(step, result, reports, self._now_ms())
         self.progress.learning_rate = self._learning_rate(step - 1)
@@ -51,6 +54,7 @@ class RootWatcher:
 
     def idle(self) -> None:
         """All lanes are empty. What ingest had emitted before this was seen has left the lanes, or never will."""
+        self._check()
         if self._clock() - self._asked_at < _EMITTED_S:
             return
         self._asked_at = self._clock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,9 @@ def fail_on_stop(args: dict[str, Any], channel: Channel) -> None:
     channel.report({"event": "ready"})
     channel.stopping.wait()
     raise OSError("no space left for the checkpoint")
+
+
+def leave_behind(args: dict[str, Any], channel: Channel) -> None:
+    """Start something that lives longer, with every file that is inherited."""
+    left = subprocess.Popen(["sleep", "600"], close_fds=False, start_new_session=True)
+    channel.report({"event": "left", "pid": left.pid})

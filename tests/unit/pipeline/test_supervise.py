@@ -103,6 +103,24 @@ def test_restarts_have_a_limit(tmp_path: Path) -> None:
         Supervisor([group("crash_times", restarts=1, marker=str(tmp_path / "marker"), times=99)], Recorder()).run()
 
 
+def test_workers_that_fail_at_once_do_not_use_up_each_others_restarts(tmp_path: Path) -> None:
+    seen = Recorder()
+    groups = tuple(
+        Child(f"worker-{n}", f"{STAGES}:crash_times", {"marker": str(tmp_path / str(n)), "times": 1}) for n in range(4)
+    )
+    Supervisor([Group("workers", lambda: groups, restarts=1)], seen).run()
+    assert len(seen.of("survived")) == 4
+    assert {event["wait_s"] for event in seen.of("restarting")} == {1.0}
+
+
+def test_the_end_of_a_child_is_seen_though_something_it_started_lives_on() -> None:
+    seen = Recorder()
+    Supervisor([group("leave_behind")], seen).run()
+    left = psutil.Process(seen.of("left")[0]["pid"])
+    assert left.is_running()
+    left.kill()
+
+
 def test_ranks_are_restarted_together(tmp_path: Path) -> None:
     seen = Recorder()
     children = tuple(

@@ -33,6 +33,7 @@ from headrace.trainer.run import Run
 from tests.unit.trainer.made_up import META, token_batches
 
 LABELS = ["a", "b"]
+TOKENS = 100  # what ingest says that it emitted, for each token batch
 
 
 class Killed(Exception):
@@ -127,7 +128,7 @@ class World:
                 tokens.commit("p", "orders", {})
         if finished:
             ends = broker.ends("orders")
-            done = {number: Position(end.end) for number, end in ends.items()}
+            done = {number: Position(end.end, tokens=TOKENS * batches[number]) for number, end in ends.items()}
             broker.set_positions(names.ingest_group("orders"), "orders", done)
         text.close()
         tokens.close()
@@ -171,7 +172,7 @@ def run_ranks(
             text_complete = threading.Event()
             text_complete.set()
             topics = Topics(broker, "orders", "orders.tokens", names.ingest_group("orders"))
-            look = Look(topics, text_complete, channels[rank].stopping) if rank == 0 else None
+            look = Look(topics, text_complete, channels[rank].stopping, "orders.main.trained") if rank == 0 else None
             beginning = begin(store, lines["steps"], chosen.train, look)
             if beginning.meta is None:
                 return Result(0, "nothing", [])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline.broker import open_broker
-from headrace.schemas.errors import TryAgain
+from headrace.schemas.errors import HeadraceError, TryAgain
+from headrace.schemas.position import Position
 from headrace.trainer.learner import Score, StepResult
 from headrace.trainer.progress import Progress, RankReport, Reporter
 
@@ -80,4 +81,15 @@ def test_the_report_reaches_the_broker(tmp_path: Path) -> None:
     reporter.close()
     assert not away
     assert broker.positions("orders.main.trained", "orders.tokens") == progress.positions(7000)
+    broker.close()
+
+
+def test_what_makes_reporting_impossible_is_raised_to_the_loop(tmp_path: Path) -> None:
+    broker = open_broker(f"local:{tmp_path}")
+    reporter = Reporter(broker, "orders.main.trained", "no-such-topic", lambda _: None)
+    reporter.start()
+    reporter.post({0: Position(1)})
+    reporter.close()
+    with pytest.raises(HeadraceError):
+        reporter.post({0: Position(2)})
     broker.close()

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.ingest.backlog import backlog_tokens
 from headrace.pipeline.broker import open_broker
 from headrace.pipeline.child import Channel
 from headrace.schemas.errors import ResumeRefused
 from headrace.trainer.checkpoint_store import open_store
 from headrace.trainer.ledger_read import Ledger
-from tests.unit.trainer.little import Killed, Result, World, run_ranks
+from tests.unit.trainer.little import TOKENS, Killed, Result, World, run_ranks
 
 UNEVEN = [14, 9, 12, 0, 5, 11]
 
@@ -127,3 +128,16 @@ def test_the_trained_and_checkpoint_groups_report_every_lane(tmp_path: Path) -> 
     assert {lane: position.offset for lane, position in saved.items()} == ends
     assert trained[0].notes["step"] == result.step
     assert trained[0].notes["records"] == sum(UNEVEN) * 5
+
+
+def test_a_new_run_that_starts_at_the_end_does_not_make_ingest_wait_for_what_it_skips(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.fill(UNEVEN)
+    run_ranks(world, 2)
+    assert run_ranks(world, 1, world.plan(run="second", start="latest")).why == "nothing"
+    broker = open_broker(world.address)
+    emitted = broker.positions("orders.ingest", "orders")
+    trained = broker.positions("orders.second.trained", "orders.tokens")
+    broker.close()
+    assert backlog_tokens(emitted, trained) == 0
+    assert sum(position.tokens for position in emitted.values()) == TOKENS * sum(UNEVEN)

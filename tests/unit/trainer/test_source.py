@@ -84,6 +84,7 @@ def agree(
     min_tokens: int = 0,
     last_step: int | None = None,
     stop_on: int | None = None,
+    step: int = 0,
 ) -> list[list[Agreed]]:
     """Let one rank per element of `lanes` agree `turns` times."""
     port, ranks = free_port(), len(lanes)
@@ -96,7 +97,8 @@ def agree(
         if rank == stop_on:
             stopping.set()
         collate = classification_collate(("a", "b"), 0)
-        source = StepSource(lanes[rank], collate, line, rules, stopping, conductor=conductor if rank == 0 else None)
+        root = conductor if rank == 0 else None
+        source = StepSource(lanes[rank], collate, line, rules, stopping, step=step, conductor=root)
         try:
             return [source.next() for _ in range(turns)]
         finally:
@@ -168,6 +170,11 @@ def test_the_last_step_ends_the_run_on_every_rank() -> None:
     lanes = [ScriptedLanes(1, [[micro_batch(0, 1)]]), ScriptedLanes(1, [[micro_batch(1, 1)]])]
     agreed = agree(lanes, ScriptedConductor(), 2, last_step=1)
     assert [[each.ended for each in rank] for rank in agreed] == [[None, "steps"]] * 2
+
+
+def test_a_run_that_is_past_its_last_step_already_is_over() -> None:
+    agreed = agree([ScriptedLanes(1, [[micro_batch(0, 1)]] * 3)], ScriptedConductor(), 1, last_step=5, step=7)
+    assert [(each.step, each.ended) for each in agreed[0]] == [(7, "steps")]
 
 
 def test_ends_and_saves_are_rank_zeros_word() -> None:
