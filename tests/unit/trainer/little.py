@@ -172,7 +172,8 @@ def run_ranks(
             text_complete = threading.Event()
             text_complete.set()
             topics = Topics(broker, "orders", "orders.tokens", names.ingest_group("orders"))
-            look = Look(topics, text_complete, channels[rank].stopping, "orders.main.trained") if rank == 0 else None
+            trained = names.trained_group("orders", chosen.train.run)
+            look = Look(topics, text_complete, channels[rank].stopping, trained) if rank == 0 else None
             beginning = begin(store, lines["steps"], chosen.train, look)
             if beginning.meta is None:
                 return Result(0, "nothing", [])
