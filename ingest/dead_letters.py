@@ -26,7 +26,7 @@ _CURES = {
     Reason.INVALID_UTF8: "publish UTF-8",
     Reason.INVALID_JSON: "set text.format to what the topic holds",
     Reason.INVALID_ARROW: "set text.format to what the topic holds",
-    Reason.INVALID_SPLIT: "publish the splits again",
+    Reason.INVALID_SPLIT: "publish the lines of the files with `headrace publish FILE`, as nothing reads splits yet",
     Reason.MISSING_TEXT: "set text.fields.text to the field that holds the text",
     Reason.EMPTY_TEXT: "set text.fields.text to the field that holds the text",
     Reason.TEXT_TOO_LONG: "raise ingest.max_text_bytes, or set tokenizer.long_text to truncate",

@@ -22,9 +22,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from headrace.ingest.bulk import Bulk, read
+from headrace.ingest.bulk import FOREIGN, Bulk, read
 from headrace.ingest.dead_letters import DeadLetter
-from headrace.ingest.fields import Check, FieldRules, Inexact, Pick, Values, checker, picker
+from headrace.ingest.fields import Check, FieldRules, Inexact, Pick, Raw, Values, checker, picker
 from headrace.pipeline.topics import Message
 from headrace.schemas.errors import BadRecord, Reason, UsageError
 from headrace.schemas.position import Position
@@ -75,14 +75,18 @@ class Decoded:
 def decode(messages: Sequence[Message], rules: Rules, positions: Mapping[int, Position]) -> Iterator[Decoded]:
     """Decode messages that follow `positions`; a position inside a bulk message goes on at its row.
 
-    Raises UsageError for a split, and for a position inside a message that is not bulk any more.
+    Raises UsageError for a position inside a message that is not bulk any more.
     """
     pick, check = picker(rules.fields.names), checker(rules.fields)
     run = _Run(rules)
     run_bytes = 0
     for message in messages:
-        form = _form(message, rules.format)
         done = _rows_done(message, positions)
+        refused = None
+        try:
+            form = _form(message, rules.format)
+        except BadRecord as error:
+            form, refused = TextFormat.JSON, error
         if form is TextFormat.ARROW:
             if run.next:
                 yield run.finish()
@@ -92,6 +96,8 @@ def decode(messages: Sequence[Message], rules: Rules, positions: Mapping[int, Po
         if done:
             raise _moved(rules.topic, message, done)
         try:
+            if refused is not None:
+                raise refused
             if form is TextFormat.JSON:
                 values = _json(message.value, pick, check)
             else:
@@ -110,14 +116,15 @@ def decode(messages: Sequence[Message], rules: Rules, positions: Mapping[int, Po
 
 
 def detect(message: Message) -> TextFormat:
-    """What `auto` takes a message for. Raises UsageError for a split."""
+    """What `auto` takes a message for. Raises BadRecord for a split: the run goes on without it."""
     header = message.header("content-type") if message.headers else None
     if header is not None:
         kind = header.partition(b";")[0].strip().lower().decode(errors="replace")
         if kind == SPLIT_TYPE:
-            raise UsageError(
-                f"partition {message.partition} offset {message.offset} of the text topic points at a file (a split), "
-                "which this version does not read: publish the file's lines with `headrace publish FILE`"
+            raise BadRecord(
+                Reason.INVALID_SPLIT,
+                "the message points at a file (a split), and nothing reads splits yet: publish the file's lines with "
+                "`headrace publish FILE`",
             )
         if kind == ARROW_TYPE:
             return TextFormat.ARROW
@@ -245,12 +252,21 @@ def _bulk(message: Message, rules: Rules, done: int) -> Iterator[Decoded]:
         stop = min(start + BULK_ROWS, count)
         for row in range(start, stop):
             try:
-                run.add(message, row, check(bulk.raws[row]))
+                run.add(message, row, _checked(check, bulk.raws[row]))
             except BadRecord as error:
                 run.refuse(message, row, error, JSON_TYPE, bulk.row_json(row))
         run.next[message.partition] = (message.offset, stop) if stop < count else following
         yield run.finish(bulk)
         run = _Run(rules)
+
+
+def _checked(check: Check, raw: Raw) -> Values:
+    """Arrow has values that no rule foresees: they are bad, the run goes on."""
+    try:
+        return check(raw)
+    except (Inexact, *FOREIGN) as error:
+        detail = f"a value that cannot be read: {type(error).__name__}: {str(error)[:200]}"
+        raise BadRecord(Reason.INVALID_FIELD, detail) from error
 
 
 def _rows_done(message: Message, positions: Mapping[int, Position]) -> int:

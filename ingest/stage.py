@@ -1,9 +1,10 @@
 """The ingest stage: its arguments, what the parent does before it spawns workers, and a worker process's entry.
 
-    parent   prepare(broker, args)       topics checked or made, start policy resolved, tokenizer's path looked at
+    parent   prepare(broker, args)       tokenizer loaded, topics checked or made, start policy resolved, and
+                                         the tokenizer compared with what this name wrote before
     child    work(args.model_dump(mode="json"), channel)
 
-Clients and tokenizer are made in the child: neither survives a fork, and one process is one core.
+Workers make their own clients and tokenizer, in the child: neither survives a fork, and one process is one core.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headrace.ingest.decode import Rules
 from headrace.ingest.fields import FieldRules
 from headrace.ingest.numbers import Numbers
 from headrace.ingest.rows import check_long_text
-from headrace.ingest.start import resolve_start
+from headrace.ingest.start import Beginning, resolve_start
 from headrace.ingest.worker import IngestWorker, Work
 from headrace.pipeline import names
 from headrace.pipeline.broker import open_broker
@@ -67,9 +68,9 @@ class StageArgs(Settings):
 def prepare(broker: Broker, args: StageArgs) -> None:
     """In the parent, before workers are spawned: what can be wrong for all of them is found here, once."""
     check_long_text(args.tokenizer.long_text)
-    tokenizers.find(args.tokenizer.path)
+    beginning = Beginning(args.ingest.start, _load(args.tokenizer).fingerprint)
     ensure_topics(broker, args.plan())
-    resolve_start(broker, names.ingest_group(args.name), args.text.topic, args.tokens.topic, args.ingest.start)
+    resolve_start(broker, names.ingest_group(args.name), args.text.topic, args.tokens.topic, beginning)
 
 
 def work(args: dict[str, Any], channel: Channel) -> None:
@@ -90,8 +91,7 @@ def work(args: dict[str, Any], channel: Channel) -> None:
 
 def _work(args: StageArgs, shape: Shape) -> Work:
     check_long_text(args.tokenizer.long_text)
-    settings = args.tokenizer
-    tokenizer = tokenizers.load(settings.path, lowercase=settings.lowercase, max_tokens=settings.max_tokens)
+    tokenizer = _load(args.tokenizer)
     return Work(
         name=f"{args.name}.ingest.{socket.gethostname()}.{args.slot}",
         group=names.ingest_group(args.name),
@@ -107,8 +107,12 @@ def _work(args: StageArgs, shape: Shape) -> Work:
             tokenizer.fingerprint, tokenizer.vocab_size, tokenizer.special_ids, {args.text.topic: shape.text.id}
         ),
         batch_tokens=args.tokens.batch_tokens,
-        long_text=settings.long_text,
+        long_text=args.tokenizer.long_text,
         poll_messages=args.ingest.poll_messages,
         commit_s=args.ingest.commit_ms / 1000,
         max_bad_share=args.ingest.dead_letters.max_share,
     )
+
+
+def _load(settings: TokenizerConfig) -> tokenizers.Tokenizer:
+    return tokenizers.load(settings.path, lowercase=settings.lowercase, max_tokens=settings.max_tokens)

@@ -33,6 +33,7 @@ from headrace.ingest.dead_letters import DeadLetter, Limit, encode
 from headrace.ingest.decode import Decoded, Rules, decode
 from headrace.ingest.numbers import Numbers
 from headrace.ingest.rows import count_by_partition, tokenize
+from headrace.ingest.start import check_tokenizer, noted
 from headrace.ingest.tokenizers import Tokenizer
 from headrace.pipeline.topics import Fetched, Topic, Worker
 from headrace.schemas.errors import Fenced
@@ -97,7 +98,8 @@ class IngestWorker:
     def run(self, stopping: threading.Event) -> None:
         """Work until told to stop.
 
-        Raises Stop when going on would be wrong, Fenced when another process has taken this worker's name.
+        Raises Stop when going on would be wrong (too many bad records, another tokenizer than before), Fenced when
+        another process has taken this worker's name.
         """
         while not stopping.is_set():
             self._numbers.report_when_due(self._backlog.tokens)
@@ -171,7 +173,7 @@ class IngestWorker:
         if not self._moved:
             self._moved_at = self._polled_at
         self._moved.add(partition)
-        self._positions[partition] = position
+        self._positions[partition] = noted(position, self._work.meta.fingerprint)
 
     def _settle(self, fetched: Fetched) -> None:
         """Follow the group: forget partitions that went away, start again in those that were rewound."""
@@ -180,6 +182,8 @@ class IngestWorker:
             return
         # A rebalance has aborted the open transaction, and with it what was read of every partition.
         self._drop(self._positions.keys() if self._begun_at is not None else lost | fetched.starts.keys())
+        # A worker that was started again may have found other files where its tokenizer was.
+        check_tokenizer(fetched.starts, self._work.group, self._work.meta.fingerprint)
         self._positions.update(fetched.starts)
 
     def _pass_markers(self, fetched: Fetched) -> None:

@@ -15,7 +15,7 @@ from headrace.ingest import dead_letters
 from headrace.ingest.backlog import Backlog, BacklogGroups
 from headrace.ingest.decode import Rules
 from headrace.ingest.numbers import Numbers
-from headrace.ingest.start import resolve_start
+from headrace.ingest.start import Beginning, resolve_start
 from headrace.ingest.tokenizers import Tokenizer
 from headrace.ingest.worker import IngestWorker, Work
 from headrace.pipeline.shape import Shape, TopicPlan, ensure_topics
@@ -128,7 +128,8 @@ class Pipe:
         self.trained_group = f"{self.name}.main.trained"
 
     def start(self) -> None:
-        resolve_start(self.broker, self.group, self.name, self.shape.tokens.name, "earliest")
+        beginning = Beginning("earliest", self.tokenizer.fingerprint)
+        resolve_start(self.broker, self.group, self.name, self.shape.tokens.name, beginning)
 
     def publish(self, values: Iterable[bytes | str], *, headers: Headers = (), in_transactions_of: int = 10**9) -> None:
         """Messages to the partitions in turn."""

@@ -59,9 +59,18 @@ class TestFormat:
         marked = [message(b'\xef\xbb\xbf{"text":"a"}', offset=0), message(b"\xef\xbb\xbfb", offset=1)]
         assert decode_all(marked, rules()).records.column("text").to_pylist() == ["a", "b"]
 
-    def test_a_split_stops_ingest_and_says_what_to_do(self) -> None:
-        with pytest.raises(UsageError, match="headrace publish"):
-            list(decode([message("{}", kind=SPLIT_TYPE)], rules(), {}))
+    def test_a_split_is_a_dead_letter_that_says_what_to_do_and_the_run_goes_on(self) -> None:
+        run = [message("a", offset=0), message('{"path":"x"}', offset=1, kind=SPLIT_TYPE), message("b", offset=2)]
+        decoded = decode_all(run, rules())
+        assert decoded.records.column("text").to_pylist() == ["a", "b"]
+        (letter,) = decoded.bad
+        assert (letter.reason, letter.value, letter.content_type) == (
+            Reason.INVALID_SPLIT,
+            b'{"path":"x"}',
+            SPLIT_TYPE,
+        )
+        assert "nothing reads splits yet" in letter.detail and "headrace publish" in letter.detail
+        assert decoded.next == {0: (3, 0)}
 
 
 class TestJson:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from headrace.ingest import tokenizers
 from headrace.ingest import worker as worker_module
 from headrace.ingest.tokenizers import Tokenizer
 from headrace.pipeline.local import LocalBroker
 from headrace.pipeline.topics import Fetched
-from headrace.schemas.errors import Fenced, Reason, Stop
+from headrace.schemas.errors import Fenced, Reason, Stop, UsageError
 from headrace.schemas.position import Position
-from headrace.schemas.record import ARROW_TYPE
+from headrace.schemas.record import ARROW_TYPE, SPLIT_TYPE
 from tests.unit.ingest.pipe import Killed, Pipe
 from tests.unit.ingest.tools import arrow_stream, read_topic, rules
 
@@ -190,7 +193,10 @@ class TestFenced:
             *((0, offset) for offset in range(15, 20)),
             *((1, offset) for offset in range(10, 20)),
         }
-        assert pipe.broker.positions(pipe.group, pipe.name) == {0: Position(20, tokens=80), 1: Position(20, tokens=80)}
+        notes = {"fingerprint": pipe.tokenizer.fingerprint}
+        assert pipe.broker.positions(pipe.group, pipe.name) == {
+            partition: Position(20, tokens=80, notes=notes) for partition in (0, 1)
+        }
 
     def test_a_rebalance_aborts_the_open_transaction_and_where_to_start_comes_a_poll_later(self, pipe: Pipe) -> None:
         pipe.publish(["交通拥堵"] * 200)
@@ -309,6 +315,40 @@ class TestBacklog:
         assert len(pipe.rows()) == 20
 
 
+class TestNotes:
+    def test_fingerprint_and_start_move_with_the_positions_of_old_and_new_partitions(self, pipe: Pipe) -> None:
+        pipe.publish(["交通"] * 10)
+        pipe.start()
+        pipe.drain()
+        pipe.broker.add_partitions(pipe.name, 3)
+        with closing(pipe.broker.writer("more")) as writer:
+            writer.begin()
+            for partition in range(3):
+                writer.append(pipe.name, "拥堵".encode(), partition=partition)
+            writer.commit("", "", {})
+        pipe.drain()
+        positions = pipe.broker.positions(pipe.group, pipe.name)
+        fingerprint = pipe.tokenizer.fingerprint
+        first = {"fingerprint": fingerprint, "start": 0}
+        assert {p: (at.offset > 0, at.notes) for p, at in positions.items()} == {
+            0: (True, first),
+            1: (True, first),
+            2: (True, {"fingerprint": fingerprint}),
+        }
+        assert all(len(position.metadata()) < 300 for position in positions.values())
+
+    def test_a_worker_that_comes_back_with_another_tokenizer_writes_nothing(self, pipe: Pipe, vocabulary: Path) -> None:
+        pipe.publish(["交通"] * 10)
+        pipe.start()
+        changed = tokenizers.load(str(vocabulary), lowercase=False, max_tokens=32)
+        meta = replace(pipe.work().meta, fingerprint=changed.fingerprint)
+        with pytest.raises(UsageError, match=rf"{changed.fingerprint[:12]}.*{pipe.tokenizer.fingerprint[:12]}"):
+            pipe.drain(tokenizer=changed, meta=meta)
+        assert pipe.rows() == []
+        pipe.drain()
+        pipe.check_exactly_once()
+
+
 BAD = {
     Reason.INVALID_UTF8: b"\xff\xfe",
     Reason.INVALID_JSON: b"{",
@@ -329,11 +369,12 @@ class TestBadInput:
         for value in BAD.values():
             pipe.publish([value, '{"text":"交通","label":"a"}'])
         pipe.publish([b"not arrow"], headers=[("content-type", ARROW_TYPE.encode())])
+        pipe.publish([b"{}"], headers=[("content-type", SPLIT_TYPE.encode())])
         pipe.start()
         pipe.drain()
         pipe.check_exactly_once()
         found = {letter.reason: letter.value for letter in pipe.letters()}
-        assert found == {**BAD, Reason.INVALID_ARROW: b"not arrow"}
+        assert found == {**BAD, Reason.INVALID_ARROW: b"not arrow", Reason.INVALID_SPLIT: b"{}"}
         assert len(pipe.rows()) == len(BAD)
 
     def test_a_text_of_five_megabytes_is_cut_or_a_dead_letter_and_stalls_nothing(
