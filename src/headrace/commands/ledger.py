@@ -13,6 +13,7 @@ from headrace.schemas.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from headrace.config import Config
+    from headrace.pipeline.topics import Broker
     from headrace.trainer.ledger_read import Ledger
     from headrace.trainer.ledger_verify import RunTopics, Verification
 
@@ -110,7 +111,8 @@ def verify(context: click.Context, given: Given, step: int | None, as_json: bool
     ledger = open_ledger(config, step)
     broker = open_broker(config.broker, config.kafka)
     try:
-        result = compare(ledger, broker, topics_of(config))
+        topics = topics_of(config)
+        result = compare(ledger, broker, topics, since=starts_of(broker, topics))
     finally:
         broker.close()
     click.echo(json.dumps(counts(result)) if as_json else describe(result, ledger.step))
@@ -134,6 +136,13 @@ def topics_of(config: Config) -> RunTopics:
     return RunTopics(
         config.text.topic, dead_letters, config.tokens.topic, ingest_group(config.name), config.text.format
     )
+
+
+def starts_of(broker: Broker, topics: RunTopics) -> dict[int, int]:
+    """Where `ingest.start` had ingest begin in each partition: text before that was never asked for."""
+    positions = broker.positions(topics.ingest_group, topics.text, settled=False)
+    notes = {partition: position.notes.get("start") for partition, position in positions.items()}
+    return {partition: start for partition, start in notes.items() if isinstance(start, int)}
 
 
 def counts(result: Verification) -> dict[str, object]:
