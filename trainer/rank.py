@@ -56,7 +56,7 @@ def work(args: dict[str, Any], channel: Channel) -> None:
     plan = RankPlan.model_validate(args)
     with ExitStack() as stack:
         rank = _enter(plan, channel, stack)  # 1
-        channel.hold_stop()  # Paddle puts a handler of its own in place, which would end the process
+        channel.hold_stop()  # Paddle takes SIGTERM for itself, PaddleNLP gives it back to the system: both would end us
         ranks = _join(rank.lines["sums"])
         channel.catch_stop()
         beginning = begin(rank.store, rank.lines["steps"], plan.train, rank.look)  # 2
@@ -113,8 +113,8 @@ def _text_complete(plan: RankPlan, channel: Channel) -> threading.Event:
 
 
 def _join(sums: Line) -> Any:
-    """Choose the device and meet the other ranks' devices; returns `distributed.Ranks`."""
-    from headrace.trainer import distributed
+    """Import all of Paddle and PaddleNLP, choose the device, meet the others'; returns `distributed.Ranks`."""
+    from headrace.trainer import distributed, model, step  # noqa: F401 - the last two before the caller catches SIGTERM
 
     return distributed.join(meet=lambda: sums.exchange(b""))
 
