@@ -246,7 +246,7 @@ def test_an_open_transaction_behind_a_known_eof_moves_only_the_cached_watermark(
 
     def watermark_moved() -> bool:
         assert source.poll(0.1) is None  # no second event: EOF is told once per offset
-        return source.get_watermark_offsets(TopicPartition(topic, 0), cached=True) == (0, 1)
+        return bool(source.get_watermark_offsets(TopicPartition(topic, 0), cached=True) == (0, 1))
 
     until(watermark_moved, "the high watermark")
     writer.abort_transaction(WAIT_S)
@@ -283,7 +283,7 @@ def test_list_offsets_tells_first_stable_and_high_offsets(kafka: str, topic: str
     partition = TopicPartition(topic, 0)
 
     def offset(spec: OffsetSpec, isolation: IsolationLevel) -> int:
-        return admin.list_offsets({partition: spec}, isolation_level=isolation)[partition].result(WAIT_S).offset
+        return int(admin.list_offsets({partition: spec}, isolation_level=isolation)[partition].result(WAIT_S).offset)
 
     assert offset(OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED) == 0
     assert offset(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED) == 0

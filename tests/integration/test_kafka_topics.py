@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import TypeVar
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from headrace.pipeline import kafka as kafka_module
 from headrace.pipeline import kafka_client, kafka_reader, kafka_writer
@@ -82,7 +83,13 @@ def worker_of(broker: KafkaBroker, names: Names) -> KafkaWorker:
 
 def next_start(worker: Worker) -> Fetched:
     """Idle until the worker is told where it starts."""
-    return until(lambda: next((f for f in [worker.idle(0.2)] if f.starts), None), "a start")
+    return until(lambda: [fetched for fetched in [worker.idle(0.2)] if fetched.starts], "a start")[0]
+
+
+def next_messages(worker: Worker, max_messages: int) -> Fetched:
+    """Poll until messages come."""
+    found = until(lambda: [fetched for fetched in [worker.poll(max_messages, 0.2)] if fetched.messages], "messages")
+    return found[0]
 
 
 def drain(reader: Reader, count: int = 0) -> list[Message]:
@@ -131,7 +138,7 @@ def copy_all(worker: Worker, names: Names, end: dict[int, int]) -> None:
 def _frozen_member(address: str, names: Names, commands: Connection) -> None:
     """A child process: takes a message into a transaction, and commits when told to."""
     worker = worker_of(KafkaBroker(address, QUICK), names)
-    fetched = until(lambda: next((f for f in [worker.poll(1, 0.2)] if f.messages), None), "a message")
+    fetched = next_messages(worker, 1)
     worker.begin()
     worker.append(names.tokens, b"zombie", partition=0)
     commands.send("open")
@@ -277,7 +284,7 @@ def test_positions_inside_a_commit_are_waited_for(kafka: str, broker: KafkaBroke
     writer.begin()
     # Between steps 5 and 6 of a commit; only the client itself can stop there.
     writer._producer.send_offsets_to_transaction(
-        [kafka_writer.TopicPartition(names.text, 0, 4, "")], writer._anonymous(names.group), 10.0
+        [TopicPartition(names.text, 0, 4, "")], writer._anonymous(names.group), 10.0
     )
     found: list[dict[int, Position]] = []
     asking = threading.Thread(target=lambda: found.append(KafkaBroker(kafka, {}).positions(names.group, names.text)))
@@ -295,7 +302,7 @@ def test_a_partition_whose_position_is_inside_a_commit_is_not_read_before(broker
     predecessor.begin()
     # Between steps 5 and 6 of a commit; only the client itself can stop there.
     predecessor._producer.send_offsets_to_transaction(
-        [kafka_writer.TopicPartition(names.text, 0, 2, "")], predecessor._anonymous(names.group), 10.0
+        [TopicPartition(names.text, 0, 2, "")], predecessor._anonymous(names.group), 10.0
     )
     worker.abort()
     for _ in range(3):
@@ -355,7 +362,7 @@ def test_a_busy_worker_with_paused_partitions_stays_in_its_group(kafka: str, nam
     broker = KafkaBroker(kafka, {**QUICK, "max.poll.interval.ms": int(interval_s * 1_000)})
     prepare(broker, names, messages=20)
     worker = worker_of(broker, names)
-    fetched = until(lambda: next((f for f in [worker.poll(5, 0.2)] if f.messages), None), "messages")
+    fetched = next_messages(worker, 5)
     worker.begin()
     for message in fetched.messages:
         worker.append(names.tokens, message.value, partition=0)
@@ -422,9 +429,10 @@ def test_readers_and_workers_say_when_the_broker_stays_away(
     drain(reader)
     next_start(worker)
     kafka_broker.kill()
-    for poll in (reader.poll, worker.poll):
-        with pytest.raises(BrokerAway, match=kafka_broker.address):
-            until(lambda poll=poll: poll(0, 0.2).messages, "an error")
+    with pytest.raises(BrokerAway, match=kafka_broker.address):
+        until(lambda: reader.poll(1, 0.2).messages, "an error")
+    with pytest.raises(BrokerAway, match=kafka_broker.address):
+        until(lambda: worker.idle(0.2).messages, "an error")
 
 
 def test_nothing_is_lost_or_doubled_when_the_broker_restarts_in_the_middle(
@@ -435,7 +443,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_restarts_in_the_middle(
     end = {0: broker.ends(names.text)[0].end}
     worker = worker_of(broker, names)
     reader = broker.reader(names.tokens, {0: 0})
-    fetched = until(lambda: next((f for f in [worker.poll(5, 0.2)] if f.messages), None), "messages")
+    fetched = next_messages(worker, 5)
     copy(worker, names, fetched)
     worker.begin()
     worker.append(names.tokens, fetched.messages[0].value, partition=0)
@@ -456,7 +464,7 @@ def test_a_commit_that_a_frozen_broker_does_not_answer_is_settled_later(
     prepare(broker, names, messages=10)
     end = {0: broker.ends(names.text)[0].end}
     worker = worker_of(broker, names)
-    fetched = until(lambda: next((f for f in [worker.poll(5, 0.2)] if f.messages), None), "messages")
+    fetched = next_messages(worker, 5)
     kafka_broker.pause()
     with monkeypatch.context() as impatient:
         impatient.setattr(kafka_writer, "COMMIT_WAIT_S", 1.0)

@@ -35,6 +35,7 @@ HOST = "127.0.0.1"
 LOGGING = Path(__file__).parent / "kafka" / "log4j2.properties"
 START_WAIT_S = 120.0  # seconds on an idle machine; two busy cores need more
 STOP_WAIT_S = 30.0
+TRIES = 3
 # Below the range that the kernel gives to outgoing connections: while the broker is down, a client that connects to its
 # port from the same port would be connected to itself, and the broker could not come back.
 PORTS = range(20_000, 32_000)
@@ -99,11 +100,14 @@ class KafkaBroker:
         """Start on `port`, or on a free one, and return when the broker answers."""
         java = executable("java")
         classpath = kafka_classpath()
-        if self.port is None:
-            self._format(java, classpath, port or _free_port())
-        self._launch(java, classpath)
-        self._wait_until_ready()
-        return self
+        fixed = port or self.port
+        for _ in range(TRIES):
+            self._format(java, classpath, fixed or _free_port())
+            self._launch(java, classpath)
+            if self._is_ready():
+                return self
+            self.kill()  # it ended by itself: somebody else may have taken one of its ports in between
+        raise ServiceUnavailable(f"the Kafka broker did not start on {self.address}: {_tail(self.log)}")
 
     def stop(self) -> None:
         """Shut down in order; data stay."""
@@ -136,11 +140,11 @@ class KafkaBroker:
         return self._process
 
     def _format(self, java: str, classpath: str, port: int) -> None:
-        """Write the properties and, in a new folder, format the storage."""
+        """Write the properties, with a new port for the controller, and in a new folder format the storage."""
         data = self._folder / "data"
         properties = self._folder / "server.properties"
         self._folder.mkdir(parents=True, exist_ok=True)
-        text = PROPERTIES.format(host=HOST, port=port, controller_port=_free_port(), data=data)
+        text = PROPERTIES.format(host=HOST, port=port, controller_port=_free_port(but=port), data=data)
         properties.write_text(text + "".join(f"{key}={value}\n" for key, value in self._settings.items()))
         if not (data / "meta.properties").exists():
             cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
@@ -168,19 +172,25 @@ class KafkaBroker:
             )  # fmt: skip
         atexit.register(self.kill)
 
-    def _wait_until_ready(self) -> None:
-        """Ask until the broker names itself; a process that has ended is not waited for."""
+    def _is_ready(self) -> bool:
+        """Ask until the broker names itself (not another one on that port), or until its process has ended."""
         process = self._running()
+        identity = (self._folder / "data" / "meta.properties").read_text().splitlines()
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         deadline_s = time.monotonic() + START_WAIT_S
-        while process.poll() is None and time.monotonic() < deadline_s:
+        while process.poll() is None:
             try:
-                if admin.list_topics(timeout=1.0).brokers:
-                    return
+                found = admin.list_topics(timeout=1.0)
+                if found.brokers and f"cluster.id={found.cluster_id}" in identity:
+                    return True
             except KafkaException:
-                continue  # not up yet: the call itself waited
-        self.kill()
-        raise ServiceUnavailable(f"the Kafka broker did not start on {self.address}: {_tail(self.log)}")
+                pass  # not up yet: the call itself waited
+            if time.monotonic() > deadline_s:
+                self.kill()
+                raise ServiceUnavailable(
+                    f"the Kafka broker did not answer on {self.address} within {START_WAIT_S:.0f} s: {_tail(self.log)}"
+                )
+        return False
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
@@ -202,19 +212,24 @@ def _dies_with_parent() -> list[str]:
     return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
 
 
-def _free_port() -> int:
+def _free_port(but: int | None = None) -> int:
     for port in random.sample(PORTS, len(PORTS)):
         with socket.socket() as probe:
             try:
                 probe.bind((HOST, port))
             except OSError:
                 continue
-            return port
+            if port != but:
+                return port
     raise ServiceUnavailable(f"no free port between {PORTS.start} and {PORTS.stop}")
 
 
-def _tail(log: Path, max_chars: int = 2_000) -> str:
-    return log.read_text(errors="replace")[-max_chars:] if log.exists() else "no log"
+def _tail(log: Path, max_chars: int = 1_000) -> str:
+    """The end of the broker's log without the stack frames."""
+    if not log.exists():
+        return "no log"
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join(line for line in lines if not line.startswith("\t"))[-max_chars:]
 
 
 def main() -> int:
