@@ -49,7 +49,7 @@ class Progress:
     rows: int = 0
     tokens: int = 0
     padded_tokens: int = 0
-    loss: float = 0.0
+    loss: float | None = None  # of the last step since this start
     learning_rate: float = 0.0
     ages: Ages = field(default_factory=Ages)
     offsets: dict[int, int] = field(default_factory=dict)
