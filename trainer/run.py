@@ -7,26 +7,19 @@ with a learner of a few lines.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from headrace.pipeline import names
 from headrace.pipeline.child import Channel
 from headrace.pipeline.topics import Broker
-from headrace.schemas.cursor import Cursor, CuttingPlan
-from headrace.schemas.errors import TryAgain
-from headrace.schemas.position import Position
+from headrace.schemas.cursor import CuttingPlan
 from headrace.schemas.tokens import TokensMeta
 from headrace.trainer.agree import Line
 from headrace.trainer.batch import BatchShape, batch_shape, check_min_tokens, owned
 from headrace.trainer.beginning import Beginning, Look
-from headrace.trainer.cadence import Cadence
-from headrace.trainer.checkpoint_saver import Saver
-from headrace.trainer.checkpoint_state import TrainerState
 from headrace.trainer.checkpoint_store import Store
 from headrace.trainer.collate import (
     Collate,
@@ -35,7 +28,6 @@ from headrace.trainer.collate import (
     masked_lm_collate,
     masked_lm_screen,
 )
-from headrace.trainer.conduct import Conductor, emitted_tokens
 from headrace.trainer.config import ClassificationTask, RankPlan, TrainConfig
 from headrace.trainer.held_out import HeldOut
 from headrace.trainer.lane import LaneRules
@@ -43,13 +35,13 @@ from headrace.trainer.learner import Learner, Score
 from headrace.trainer.ledger import LedgerRows
 from headrace.trainer.loop import Loop, LoopParts
 from headrace.trainer.masking import Masking
-from headrace.trainer.progress import Progress, Reporter
+from headrace.trainer.progress import Progress
 from headrace.trainer.resume import RunFacts, compare, run_settings
-from headrace.trainer.save import Checkpointer, RootParts
+from headrace.trainer.root import Root
+from headrace.trainer.save import Checkpointer
 from headrace.trainer.schedule import learning_rate
 from headrace.trainer.source import StepRules, StepSource
 from headrace.trainer.stream import LaneStream
-from headrace.trainer.watch import RootWatcher
 from headrace.trainer.window import Screen
 
 _log = logging.getLogger(__name__)
@@ -116,7 +108,7 @@ class Run:
         """Train to the end of the run; returns the last step and why it ended. `look` is given on rank 0."""
         with ExitStack() as stack:
             stream = stack.enter_context(self._stream(lines["steps"].rank, lines["steps"].ranks))
-            root = _Root.open(self, store, channel, look, stack) if look is not None else None
+            root = Root.open(self, store, channel, look, stack) if look is not None else None
             held_out = self._held_out(stream.cursors().keys())
             ledger = LedgerRows()
             parent = self.beginning.checkpoint.step if self.beginning.checkpoint is not None else None
@@ -172,7 +164,7 @@ class Run:
             stream.set_ends(self.beginning.end.lanes)
         return stream
 
-    def _source(self, stream: LaneStream, line: Line, channel: Channel, root: _Root | None) -> StepSource:
+    def _source(self, stream: LaneStream, line: Line, channel: Channel, root: Root | None) -> StepSource:
         rules = StepRules(
             self.shape.lanes, self.shape.accumulate, self.plan.train.batch.min_tokens, self.beginning.end.steps
         )
@@ -219,63 +211,3 @@ def _changes(beginning: Beginning, settings: Mapping[str, Any]) -> tuple[Mapping
     for change in fresh:
         _log.warning("changed since step %d: %s", state.step, change)
     return (*state.changes, *(change.to_json(state.step) for change in fresh))
-
-
-@dataclass(frozen=True, slots=True)
-class _Root:
-    """What only rank 0 has."""
-
-    conductor: Conductor
-    watcher: RootWatcher
-    saver: Saver
-    parts: RootParts
-
-    @classmethod
-    def open(cls, run: Run, store: Store, channel: Channel, look: Look, stack: ExitStack) -> Self:
-        plan, broker = run.plan, run.broker
-        cadence = Cadence(
-            plan.checkpoint.every_steps, plan.checkpoint.every_s, plan.train.batch.flush_s, time.monotonic
-        )
-        conductor = Conductor(cadence, run.beginning.end, look.topics, look.text_complete)
-        progress = run.progress()
-        group = names.trained_group(plan.name, plan.train.run)
-        reporter = Reporter(broker, group, plan.tokens.topic, _away("progress"))
-        reporter.start()
-        stack.callback(reporter.close)
-        saver = Saver(store, plan.checkpoint.keep)
-        stack.callback(saver.close)
-        watcher = RootWatcher(
-            progress, reporter, channel.report, lambda: emitted_tokens(look.topics), run.learning_rate, saver.check
-        )
-
-        def state_of(step: int, cursors: Mapping[int, Cursor]) -> TrainerState:
-            return TrainerState(
-                step=step,
-                cursors=cursors,
-                starts=run.beginning.starts,
-                progress=progress.to_json(),
-                settings=run.settings,
-                changes=run.changes,
-                end=conductor.end,
-                meta=run.meta,
-            )
-
-        saved_group = names.checkpoint_group(plan.name, plan.train.run)
-
-        def published(cursors: Mapping[int, Cursor]) -> None:
-            positions = {lane: Position(cursor.start) for lane, cursor in cursors.items()}
-            try:
-                broker.set_positions(saved_group, plan.tokens.topic, positions)
-            except TryAgain as error:
-                _away("checkpoint")(error)
-
-        parts = RootParts(saver, state_of, published, run.vocabulary())
-        return cls(conductor, watcher, saver, parts)
-
-    def finish(self) -> None:
-        self.saver.wait()
-        self.watcher.finish()
-
-
-def _away(what: str) -> Callable[[TryAgain], None]:
-    return lambda error: _log.warning("the %s report did not reach the broker: %s", what, error)
