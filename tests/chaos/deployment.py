@@ -88,6 +88,7 @@ class Deployment:
     ranks: int = 2
     options: Sequence[str] = ()  # of all commands but the publisher
     publish_options: Sequence[str] = ("--rate", "200")
+    run: str = "main"
     killed: list[str] = field(default_factory=list)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -168,7 +169,7 @@ class Deployment:
         with closing(open_broker(self.config["broker"])) as broker:
             text = broker.ends("orders")
             read = broker.positions(names.ingest_group("orders"), "orders")
-            trained = broker.positions(names.trained_group("orders", "main"), "orders.tokens")
+            trained = broker.positions(names.trained_group("orders", self.run), "orders.tokens")
         step = trained[0].notes.get("step", 0) if 0 in trained else 0
         published, tokens = sum(each.end for each in text.values()), sum(each.tokens for each in read.values())
         return Moved(published, tokens, int(str(step)))
