@@ -8,6 +8,7 @@ at a time. It is claimed with a file lock, which the kernel gives back when the 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import itertools
 import os
 import tempfile
@@ -16,10 +17,10 @@ from typing import IO
 
 
 class Slots:
-    """`count` slots of `name`, from `claim` to `release` or the end of the process."""
+    """`count` slots of a `name` at a broker, from `claim` to `release` or the end of the process."""
 
-    def __init__(self, name: str, count: int, folder: Path | None = None) -> None:
-        self._name = name
+    def __init__(self, broker: str, name: str, count: int, folder: Path | None = None) -> None:
+        self._name = f"{name}-{hashlib.sha256(broker.encode()).hexdigest()[:16]}"
         self._count = count
         self._folder = folder
         self._held: dict[int, IO[bytes]] = {}

@@ -85,7 +85,7 @@ def ingest_group(config: Config) -> Group:
     args = ingest_args(config)
     with closing(open_broker(config.broker, config.kafka)) as broker:
         prepare(broker, args)
-    slots = Slots(config.name, config.ingest.workers)
+    slots = Slots(_place(config.broker), config.name, config.ingest.workers)
     workers = [
         Child(f"ingest-{slot}", "headrace.ingest.stage:work", args.revised(slot=slot).model_dump(mode="json"))
         for slot in slots.claim()
@@ -96,6 +96,12 @@ def ingest_group(config: Config) -> Group:
         return workers
 
     return Group("ingest", children, config.ingest.restarts)
+
+
+def _place(broker: str) -> str:
+    """The broker, the same from every working directory."""
+    scheme, _, rest = broker.partition(":")
+    return f"local:{Path(rest).resolve()}" if scheme == "local" else broker
 
 
 def default_ranks() -> int:
