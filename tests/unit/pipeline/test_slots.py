@@ -27,7 +27,8 @@ def test_names_and_brokers_do_not_meet(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_its_slots_free(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib; from headrace.pipeline.slots import Slots\n"
-        "slots = Slots('local:a', 'orders', 2, pathlib.Path(sys.argv[1])); print(slots.claim(), flush=True); sys.stdin.read()"
+        "slots = Slots('local:a', 'orders', 2, pathlib.Path(sys.argv[1]))\n"
+        "print(slots.claim(), flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
