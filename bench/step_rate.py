@@ -34,8 +34,8 @@ from headrace.trainer.learner import Arrays, LearnerState, Score, StepResult
 from headrace.trainer.run import Run
 
 RUNS = 3
-STEPS = 40
-WARM_STEPS = 5
+STEPS = 20
+WARM_STEPS = 3
 MODEL = {
     "hidden_size": 128,
     "num_hidden_layers": 2,
