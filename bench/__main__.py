@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import ingest_rate, step_rate
+from bench import ingest_rate
+from headrace.trainer.device import rank_environment
 
 
 @contextmanager
@@ -34,8 +37,9 @@ def kafka() -> Iterator[str]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        print(json.dumps({"bench": "steps", **step_rate.run(Path(scratch))}), flush=True)
+    # In a process of its own: OpenMP and the allocator read a rank's environment when a process starts.
+    environment = {**os.environ, **rank_environment(1)}
+    subprocess.run([sys.executable, "-m", "bench.step_rate"], env=environment, check=True)
     with tempfile.TemporaryDirectory() as scratch, kafka() as address:
         print(json.dumps({"bench": "ingest", **ingest_rate.run(address, Path(scratch))}), flush=True)
 

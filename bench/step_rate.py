@@ -9,7 +9,9 @@ The share of padding comes from the same run.
 from __future__ import annotations
 
 import io
+import json
 import statistics
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -160,3 +162,8 @@ def _from_memory(recorder: Recorder) -> list[float]:
 def _steps_s(done_at: list[float]) -> float:
     counted = done_at[WARM_STEPS:]
     return (len(counted) - 1) / (counted[-1] - counted[0])
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        print(json.dumps({"bench": "steps", **run(Path(scratch))}), flush=True)
