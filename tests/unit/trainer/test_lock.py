@@ -56,8 +56,13 @@ def test_a_spawned_child_that_outlives_the_trainer_does_not_hold_its_lock(tmp_pa
     store = open_store(str(tmp_path), "orders", "main")
     lock = RunLock(store)
     lock.acquire()
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    code = "print('here', flush=True); input()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False
+    )
     try:
+        assert child.stdout is not None
+        child.stdout.readline()  # files are closed on exec a moment after the parent goes on: wait until it runs
         lock.release()
         with RunLock(store) as again:
             assert again.held
