@@ -105,7 +105,7 @@ def first_moments(learner: Any) -> np.ndarray:
 
 
 def partly_used(ranks: Any, folder: Path) -> Found:
-    """A parameter that only some micro-batches use, and on one rank not the last one (known-failures 27)."""
+    """A parameter that only some micro-batches use, and on one rank not the last one."""
     from tests.unit.trainer.paddle import tiny, two_branches
 
     batches = [two_branches.batch(number, branch=number == 1) for number in range(4)]
