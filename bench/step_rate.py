@@ -32,7 +32,7 @@ from headrace.trainer.checkpoint_store import open_store
 from headrace.trainer.collate import Batch
 from headrace.trainer.conduct import Topics
 from headrace.trainer.config import RankPlan
-from headrace.trainer.learner import Arrays, LearnerState, Score, StepResult
+from headrace.trainer.learner import LearnerState, Score, StepResult
 from headrace.trainer.run import Run
 
 RUNS = 3
@@ -73,9 +73,6 @@ class Recorder:
 
     def load(self, state: LearnerState) -> None:
         self.inner.load(state)
-
-    def load_weights(self, weights: Arrays) -> None:
-        self.inner.load_weights(weights)
 
     def weight_hash(self) -> str:
         return str(self.inner.weight_hash())

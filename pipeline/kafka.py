@@ -28,7 +28,7 @@ from headrace.pipeline.kafka_client import ASK_WAIT_S, COORDINATOR_DEFAULTS, NO_
 from headrace.pipeline.kafka_reader import KafkaReader
 from headrace.pipeline.kafka_worker import KafkaWorker
 from headrace.pipeline.kafka_writer import COMMIT_WAIT_S, KafkaWriter
-from headrace.pipeline.topics import Ends, Topic
+from headrace.pipeline.topics import Ends, Topic, with_partitions
 from headrace.schemas.errors import BrokerAway, Fenced, TopicError
 from headrace.schemas.position import Position
 
@@ -73,12 +73,7 @@ class KafkaBroker:
         self, topic: str, partitions: int, *, retention_ms: int | None = None, max_message_bytes: int | None = None
     ) -> Topic:
         found = self.describe(topic) or self._make(topic, partitions, retention_ms, max_message_bytes)
-        if found.partitions != partitions:
-            raise TopicError(
-                f"topic {topic!r} has {found.partitions} partitions, not {partitions}: "
-                "configure what it has, or use another topic"
-            )
-        return found
+        return with_partitions(found, partitions)
 
     def ends(self, topic: str) -> dict[int, Ends]:
         partitions = self._partitions(topic)

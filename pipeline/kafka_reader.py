@@ -17,12 +17,11 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from headrace.pipeline.kafka_client import ASK_WAIT_S, CONSUMER_DEFAULTS, CONSUMER_FIXED, NO_TOPIC, Link, retriable
-from headrace.pipeline.topics import Fetched, Message
+from headrace.pipeline.topics import CURE_OF_READERS, Fetched, Message
 from headrace.schemas.errors import HeadraceError, RecordsLost, TopicError
 
 MAX_POLL_BYTES: Final = 64 * 2**20  # a poll returns no more messages once it holds so many bytes
 CHUNK: Final = 500  # messages taken from librdkafka's queue at once
-CURE_OF_READERS: Final = "start again with `train.start: latest` or with a new `run`"
 
 
 class Feed:

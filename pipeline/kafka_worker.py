@@ -28,12 +28,11 @@ from confluent_kafka import KafkaException, TopicPartition
 from headrace.pipeline.kafka_client import ASK_WAIT_S, Link
 from headrace.pipeline.kafka_reader import Feed
 from headrace.pipeline.kafka_writer import Describe, KafkaWriter
-from headrace.pipeline.topics import Fetched
+from headrace.pipeline.topics import CURE_OF_WORKERS, Fetched
 from headrace.schemas.errors import BrokerAway, Fenced, HeadraceError, PositionLost, TryAgain
 from headrace.schemas.position import Position
 
 SLICE_S: Final = 0.5  # the longest that the group is not served while positions are waited for
-CURE_OF_WORKERS: Final = "start again with another `name`, where `ingest.start` says from where"
 
 Positions = Callable[[str, str], Mapping[int, Position]]
 

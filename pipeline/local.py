@@ -30,7 +30,7 @@ from headrace.pipeline.local_positions import WriterName
 from headrace.pipeline.local_reader import LocalReader
 from headrace.pipeline.local_store import Store
 from headrace.pipeline.local_writer import Clock, LocalWorker, LocalWriter
-from headrace.pipeline.topics import Ends, Topic
+from headrace.pipeline.topics import Ends, Topic, with_partitions
 from headrace.schemas.errors import TopicError
 from headrace.schemas.position import Position
 
@@ -54,12 +54,7 @@ class LocalBroker:
         self, topic: str, partitions: int, *, retention_ms: int | None = None, max_message_bytes: int | None = None
     ) -> Topic:
         found = self.describe(topic) or self._make(topic, partitions, retention_ms, max_message_bytes)
-        if found.partitions != partitions:
-            raise TopicError(
-                f"topic {topic!r} has {found.partitions} partitions, not {partitions}: "
-                "configure what it has, or use another topic"
-            )
-        return found
+        return with_partitions(found, partitions)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Let a topic grow to `partitions`. Never for a tokens topic: its lanes are fixed."""

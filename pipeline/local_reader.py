@@ -16,11 +16,10 @@ from typing import Final
 from headrace.pipeline import local_log
 from headrace.pipeline.local_log import Partition
 from headrace.pipeline.local_store import Store
-from headrace.pipeline.topics import Fetched, Message
+from headrace.pipeline.topics import CURE_OF_READERS, Fetched, Message
 from headrace.schemas.errors import RecordsLost
 
 MAX_POLL_BYTES: Final = 64 * 2**20  # a poll returns no more messages once it holds so many bytes
-CURE_OF_READERS: Final = "start again with `train.start: latest` or with a new `run`"
 
 
 class LocalReader:

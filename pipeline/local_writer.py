@@ -32,13 +32,12 @@ from headrace.pipeline.local_log import Appended
 from headrace.pipeline.local_positions import WriterName
 from headrace.pipeline.local_reader import LocalReader
 from headrace.pipeline.local_store import Store
-from headrace.pipeline.topics import Fetched, Headers, Topic
+from headrace.pipeline.topics import CURE_OF_WORKERS, Fetched, Headers, Topic
 from headrace.schemas.errors import Fenced, TooLarge
 from headrace.schemas.position import Position
 
 Clock = Callable[[], float]  # seconds since 1970
 
-CURE_OF_WORKERS: Final = "start again with another `name`, where `ingest.start` says from where"
 REBALANCE_S: Final = 0.05  # how often a waiting worker looks for members that came or went
 TRIM_MESSAGES: Final = 64  # a commit trims up to so many messages, and twice as many as it appends
 

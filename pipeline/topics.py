@@ -22,9 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from headrace.schemas.errors import TopicError
 from headrace.schemas.position import Position
+
+#: What to do when retention has deleted what was to be read next, by who reads.
+CURE_OF_READERS: Final = "start again with `train.start: latest` or with a new `run`"
+CURE_OF_WORKERS: Final = "start again with another `name`, where `ingest.start` says from where"
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -67,6 +72,16 @@ class Topic:
     partitions: int
     max_message_bytes: int
     retention_ms: int | None = None  # None: for ever
+
+
+def with_partitions(topic: Topic, partitions: int) -> Topic:
+    """The topic, if it has so many partitions. Raises TopicError otherwise: what exists is never reshaped."""
+    if topic.partitions != partitions:
+        raise TopicError(
+            f"topic {topic.name!r} has {topic.partitions} partitions, not {partitions}: "
+            "configure what it has, or use another topic"
+        )
+    return topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 from headrace.pipeline.telemetry import Exporter
 from headrace.schemas import metrics
 from headrace.schemas.errors import UsageError
+from tests.services.ports import free_port
 
 INGEST = {
     "event": "ingest",
@@ -22,11 +23,6 @@ INGEST = {
     "backlog_tokens": 70,
 }
 PROGRESS = {"event": "progress", "step": 4, "loss": 0.25, "accuracy": None, "freshness_p50_s": 1.5, "records": 9}
-
-
-def free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def scrape(port: int) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ from headrace.trainer.conduct import Topics
 from headrace.trainer.config import RankPlan
 from headrace.trainer.learner import LearnerState, Score, StepResult
 from headrace.trainer.run import Run
+from tests.services.ports import free_port
 from tests.unit.trainer.made_up import META, token_batches
 
 LABELS = ["a", "b"]
@@ -133,11 +133,6 @@ class World:
         text.close()
         tokens.close()
         broker.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,11 +10,7 @@ import pytest
 
 from headrace.schemas.errors import RankLost
 from headrace.trainer.agree import Line, Meeting, meet
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+from tests.services.ports import free_port
 
 
 @contextmanager

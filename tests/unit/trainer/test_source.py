@@ -15,7 +15,7 @@ from headrace.trainer.collate import classification_collate
 from headrace.trainer.lanes import Taken
 from headrace.trainer.source import Agreed, StepRules, StepSource
 from headrace.trainer.window import MicroBatch, Window, cut
-from tests.unit.trainer.little import free_port
+from tests.services.ports import free_port
 from tests.unit.trainer.made_up import keep_all, rows_of
 
 PLAN = CuttingPlan(seed=1, micro_tokens=64, window_tokens=64)
