@@ -13,12 +13,13 @@ MAX_WORD_CHARS = 100
 class WordPieceSpec:
     """Vocabulary and settings, read from whatever files hold them."""
 
-    vocabulary: Mapping[str, int]  # token -> id
+    vocabulary: Mapping[str, int]  # token -> id, without tokens that were added to it
     special: Mapping[str, str]  # "cls", "sep", "pad", "mask", "unk" -> token, all five in the vocabulary
     lowercase: bool = True
     strip_accents: bool = True  # PaddleNLP's None means: as `lowercase`
     split_cjk: bool = True  # every CJK character is a word
     #: Tokens that are cut out of the raw text as they stand: the special ones, and others of the user's, with their ids.
     literal: Mapping[str, int] = field(default_factory=dict)
-    #: BertTokenizer and RobertaChineseTokenizer also keep a *word* that equals a special token; ErnieTokenizer does not.
-    keeps_special_words: bool = False
+    #: Words that are matched whole, as they stand, should they come out of step 3 (reference.py): the special tokens in
+    #: BertTokenizer and RobertaChineseTokenizer, nothing in ErnieTokenizer.
+    kept_words: frozenset[str] = frozenset()

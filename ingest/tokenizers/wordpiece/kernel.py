@@ -1,0 +1,244 @@
+"""The kernel: UTF-8 in Arrow buffers -> ids, in one pass and without Python.
+
+    byte(s) -> code point -> action (tables.py) ─┬─ EMIT    close the word before, write the id
+                                                 ├─ LETTER  append to the word
+                                                 ├─ SPACE   close the word
+                                                 ├─ REMOVE  nothing
+                                                 └─ SLOW    give the text up: the reference takes it
+
+Closing a word is greedy longest match from the left through the trie. Most Chinese characters cost a decode, a table
+look-up and a store. Malformed UTF-8 (Arrow does not promise validity) is skipped byte by byte, as U+FFFD would be;
+no byte beyond a text's end is read. Cost: about 5 ns a Chinese character; nothing is allocated but one word's buffer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.ingest.compiled import compiled, inlined
+from headrace.ingest.tokenizers.wordpiece import marks as mark
+from headrace.ingest.tokenizers.wordpiece.spec import MAX_WORD_CHARS
+from headrace.ingest.tokenizers.wordpiece.tables import (
+    ACTION_BITS,
+    EMIT_CJK,
+    EMIT_SYMBOL,
+    EXPAND,
+    KIND,
+    LETTER,
+    LITERAL,
+    REMOVE,
+    SLOW,
+    SPACE,
+)
+from headrace.ingest.tokenizers.wordpiece.trie import child
+
+#: What became of a text.
+DONE, TOO_LONG, GIVEN_UP = 0, 1, 2
+
+#: A text is known to be too long when a word too much is written.
+SPARE = 2 * MAX_WORD_CHARS
+
+_FIRST, _FOLLOWING = 1, 2  # the trie's roots
+
+
+@inlined
+def _close_word(word, length, edges, values, unknown, out, at, marks, flags):  # type: ignore[no-untyped-def]
+    """Write the pieces of word[:length] from out[at] on; where the next token goes."""
+    begin = at
+    start = 0
+    node = _FIRST
+    while start < length and length <= MAX_WORD_CHARS:
+        best = -1
+        end = start
+        for i in range(start, length):
+            node = child(edges, node, word[i])
+            if node < 0:
+                break
+            if values[node] >= 0:
+                best = values[node]
+                end = i + 1
+        if best < 0:
+            break
+        if marks is not None:
+            marks[at] = flags if at == begin else mark.PIECE
+        out[at] = best
+        at += 1
+        start = end
+        node = _FOLLOWING
+    if start == length:
+        return at
+    if marks is not None:
+        marks[begin] = flags
+    out[begin] = unknown
+    return begin + 1
+
+
+@inlined
+def _begins_literal(data, at, end, literals, literal_ends, fold):  # type: ignore[no-untyped-def]
+    """A literal token stands at data[at]; `fold`: in ASCII letters of any case."""
+    begin = 0
+    for number in range(literal_ends.shape[0]):
+        length = literal_ends[number] - begin
+        if at + length <= end:
+            same = True
+            for i in range(length):
+                byte = data[at + i]
+                if fold and 65 <= byte <= 90:
+                    byte += 32
+                if byte != literals[begin + i]:
+                    same = False
+                    break
+            if same:
+                return True
+        begin = literal_ends[number]
+    return False
+
+
+@compiled
+def encode(data, starts, ends, tables, trie, literal, settings, out, out_ends, outcomes, marks):  # type: ignore[no-untyped-def]
+    """Encode texts data[starts[i]:ends[i]] one behind the other into `out`; their ends there, and outcomes.
+
+    tables    (actions, expansions)
+    trie      (edges, values)
+    literal   (bytes of all literal tokens, their ends)
+    settings  (unknown, lead, trail, limit, fold, keeps_words): ids to write around each text (-1: none), the most
+              tokens between them, and whether literals are compared in lower case and words may be kept
+    marks     beside `out`, or None
+
+    A text that is given up writes nothing. One that is too long may write SPARE items more than it keeps.
+    """
+    actions, expansions = tables
+    edges, values = trie
+    literals, literal_ends = literal
+    unknown, lead, trail, limit, fold, keeps_words = settings
+    word = np.empty(MAX_WORD_CHARS + 1, np.int32)
+    at = 0
+    for number in range(starts.shape[0]):
+        text_begin = at
+        i = starts[number]
+        end = ends[number]
+        if lead >= 0:
+            if marks is not None:
+                marks[at] = 0
+            out[at] = lead
+            at += 1
+        begin = at
+        length = 0  # of the word at hand
+        flags = 0  # of the token to come
+        removed = False
+        suspicious = False
+        outcome = DONE
+        while i < end:
+            first = data[i]
+            here = i
+            if first < 0x80:
+                code_point = np.int32(first)
+                i += 1
+            elif 0xE0 <= first < 0xF0:
+                if i + 2 >= end or data[i + 1] & 0xC0 != 0x80 or data[i + 2] & 0xC0 != 0x80:
+                    i += 1
+                    removed = True
+                    continue
+                code_point = (
+                    np.int32(first & 0x0F) << 12 | np.int32(data[i + 1] & 0x3F) << 6 | np.int32(data[i + 2] & 0x3F)
+                )
+                i += 3
+                if code_point < 0x800:  # longer than it need be
+                    removed = True
+                    continue
+            elif 0xC2 <= first < 0xE0:
+                if i + 1 >= end or data[i + 1] & 0xC0 != 0x80:
+                    i += 1
+                    removed = True
+                    continue
+                code_point = np.int32(first & 0x1F) << 6 | np.int32(data[i + 1] & 0x3F)
+                i += 2
+            elif 0xF0 <= first < 0xF5:
+                if (
+                    i + 3 >= end
+                    or data[i + 1] & 0xC0 != 0x80
+                    or data[i + 2] & 0xC0 != 0x80
+                    or data[i + 3] & 0xC0 != 0x80
+                ):
+                    i += 1
+                    removed = True
+                    continue
+                code_point = (
+                    np.int32(first & 0x07) << 18
+                    | np.int32(data[i + 1] & 0x3F) << 12
+                    | np.int32(data[i + 2] & 0x3F) << 6
+                    | np.int32(data[i + 3] & 0x3F)
+                )
+                i += 4
+                if code_point < 0x10000 or code_point > 0x10FFFF:
+                    removed = True
+                    continue
+            else:
+                i += 1
+                removed = True
+                continue
+
+            action = actions[code_point]
+            kind = action & KIND
+            count = 1
+            item = 0
+            if kind >= EXPAND:
+                if kind == SLOW:
+                    outcome = GIVEN_UP
+                    break
+                if kind == LITERAL:
+                    suspicious = True
+                    if _begins_literal(data, here, end, literals, literal_ends, fold):
+                        outcome = GIVEN_UP
+                        break
+                item = action >> ACTION_BITS
+                count = expansions[item]
+            for _ in range(count):
+                if kind >= EXPAND:
+                    item += 1
+                    action = expansions[item]
+                value = action >> ACTION_BITS
+                action = action & KIND
+                if action == LETTER:
+                    if length <= MAX_WORD_CHARS:
+                        word[length] = value
+                        length += 1
+                    continue
+                if action == REMOVE:
+                    removed = True
+                    continue
+                if length > 0:
+                    at = _close_word(word, length, edges, values, unknown, out, at, marks, flags)
+                    length = 0
+                    flags = 0
+                if action == SPACE:
+                    flags |= mark.GAP
+                    if value:
+                        flags |= mark.LINE
+                    continue
+                if marks is not None:
+                    marks[at] = flags | code_point | (mark.CJK if action == EMIT_CJK else 0)
+                flags = 0
+                out[at] = value
+                at += 1
+            if at - begin > limit:
+                break
+
+        if length > 0 and outcome == DONE and at - begin <= limit:
+            at = _close_word(word, length, edges, values, unknown, out, at, marks, flags)
+        if keeps_words and removed and suspicious:
+            outcome = GIVEN_UP
+        if outcome == GIVEN_UP:
+            at = text_begin
+        else:
+            if at - begin > limit:
+                at = begin + limit
+                outcome = TOO_LONG
+            if trail >= 0:
+                if marks is not None:
+                    marks[at] = 0
+                out[at] = trail
+                at += 1
+        outcomes[number] = outcome
+        out_ends[number + 1] = at
+
