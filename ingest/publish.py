@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import uuid
 from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from headrace.ingest.sending import Control, Progress, Published, Sending
+from headrace.ingest.sources.files import LineFormat, file_format, open_file
 from headrace.ingest.sources.lines import Place, file_chunks, lines, pipe_chunks
 from headrace.pipeline import names
 from headrace.pipeline.topics import Broker, Headers, Topic
@@ -26,7 +26,7 @@ from headrace.schemas.errors import TopicError, UsageError
 from headrace.schemas.position import Position
 from headrace.schemas.record import JSON_TYPE, TEXT_TYPE
 
-__all__ = ["Control", "LineFormat", "Progress", "Published", "file_format", "publish_file", "publish_pipe"]
+__all__ = ["Control", "Progress", "Published", "publish_file", "publish_pipe"]
 
 DEFAULT_CONTROL = Control()
 
@@ -34,11 +34,7 @@ _OVERHEAD_BYTES = 1024  # what a broker adds to a message, and more
 _MARK_BYTES = 65_536
 _PIPE_WAIT_S = 0.2  # a pipe is left alone for so long before what it gave is committed
 
-LineFormat = Literal["text", "json"]
 _TYPES: dict[LineFormat, str] = {"text": TEXT_TYPE, "json": JSON_TYPE}
-_FORMATS: dict[str, LineFormat] = {".txt": "text", ".jsonl": "json", ".ndjson": "json"}
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # of a store; Path makes one slash of two
-_COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"}
 
 
 def publish_file(
@@ -49,11 +45,11 @@ def publish_file(
     A file that was published to its end is left alone unless `again`. Raises UsageError for a file of another kind,
     or one that has changed before its position; TooLarge names the line that the topic does not take.
     """
-    form = file_format(path)
+    form = file_format(path, "publish")
     found = _describe(broker, topic)
     source = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
     group = names.publish_group(topic, source)
-    with _open(path) as file, closing(broker.writer(group)) as writer:
+    with open_file(path) as file, closing(broker.writer(group)) as writer:
         before = broker.positions(group, topic).get(0)  # after the writer, which stops whoever may move it
         start = Place() if before is None or again else _resume(file, path, before)
         size = os.fstat(file.fileno()).st_size
@@ -83,37 +79,6 @@ def publish_pipe(
             writer.commit(group, topic, {})
 
         return Sending(writer, found, _headers(form), commit, control).run(name, read, Place(), None)
-
-
-def file_format(path: Path) -> LineFormat:
-    """What a file's name says it holds. Raises UsageError for what cannot be published, and says what can."""
-    text = str(path)
-    if _ADDRESS.match(text):
-        raise UsageError(
-            f"{text}: files in stores are not read yet: copy it here, or pipe it into `headrace publish -`"
-        )
-    if not path.exists():
-        raise UsageError(f"{text}: there is no such file")
-    if path.is_dir():
-        raise UsageError(f"{text} is a folder: name the files in it, such as {text}/*.jsonl")
-    suffix = path.suffix.lower()
-    if suffix in _COMPRESSED:
-        raise UsageError(
-            f"{text}: compressed files are not read yet: decompress it and pipe it into `headrace publish -`"
-        )
-    if suffix not in _FORMATS:
-        raise UsageError(
-            f"{text}: files of this kind are not read: .txt (a text a line) and .jsonl (a JSON object a line) are; "
-            "pipe anything that prints such lines into `headrace publish -`"
-        )
-    return _FORMATS[suffix]
-
-
-def _open(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}): make it readable for this user") from error
 
 
 def mark(fd: int, position: int) -> str:

@@ -5,8 +5,7 @@ Each function reads committed messages between two offsets once and keeps a few 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,17 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.pipeline.topics import Broker, Message, Reader
+from headrace.pipeline.scan import Spans, messages
+from headrace.pipeline.topics import Broker, Message
 from headrace.schemas import tokens
-from headrace.schemas.errors import Stalled
 from headrace.schemas.record import ARROW_TYPE, JSON_TYPE, TextFormat
 
 Integers = npt.NDArray[np.int64]
-Spans = Mapping[int, tuple[int, int]]  # partition -> first offset, end
-
-POLL_MESSAGES = 5000
-POLL_S = 1.0
-STALL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,39 +70,6 @@ def of_topic(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     topics = rows.column("topic")
     wanted = np.array([*(name == topic for name in topics.dictionary.to_pylist()), False])
     return rows.filter(pa.array(wanted[topics.indices.to_numpy()]))
-
-
-def messages(
-    broker: Broker, topic: str, spans: Spans, clock: Callable[[], float] = time.monotonic
-) -> Iterator[list[Message]]:
-    """Committed messages from the first offset of each partition up to its end. Raises Stalled when none come."""
-    left = {partition: end for partition, (first, end) in spans.items() if first < end}
-    if not left:
-        return
-    reader = broker.reader(topic, {partition: spans[partition][0] for partition in left})
-    try:
-        came_at = clock()
-        while left:
-            fetched = reader.poll(POLL_MESSAGES, POLL_S)
-            wanted = [m for m in fetched.messages if m.offset < left.get(m.partition, 0)]
-            if wanted:
-                came_at = clock()
-                yield wanted
-            elif clock() - came_at > STALL_S:
-                raise Stalled(
-                    f"{topic} gave nothing for {STALL_S:.0f} s, partitions {sorted(left)} are not at their end"
-                )
-            passed = {m.partition: m.offset + 1 for m in fetched.messages} | fetched.at_end
-            _finish(reader, left, passed)
-    finally:
-        reader.close()
-
-
-def _finish(reader: Reader, left: dict[int, int], passed: Mapping[int, int]) -> None:
-    done = [partition for partition, at in passed.items() if partition in left and at >= left[partition]]
-    reader.pause(done)
-    for partition in done:
-        del left[partition]
 
 
 def text_records(

@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from headrace.pipeline.scan import Spans
 from headrace.pipeline.topics import Broker
 from headrace.schemas.record import Origin, TextFormat
 from headrace.trainer import ledger_scan
 from headrace.trainer.ledger import OUTCOME_NAMES
 from headrace.trainer.ledger_read import Ledger
-from headrace.trainer.ledger_scan import DeadLetters, Integers, Names, Spans
+from headrace.trainer.ledger_scan import DeadLetters, Integers, Names
 
 #: Records of the text topic that are looked at together, unless one partition has more.
 GROUP_RECORDS = 20_000_000

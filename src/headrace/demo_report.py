@@ -12,11 +12,11 @@ from headrace.commands.ledger import open_ledger, topics_of
 from headrace.config import Config
 from headrace.pipeline import names
 from headrace.pipeline.broker import open_broker
+from headrace.pipeline.scan import messages
 from headrace.pipeline.supervise import Child, Group, Supervisor
 from headrace.pipeline.topics import Broker
 from headrace.trainer.checkpoint import folder_of
 from headrace.trainer.ledger_read import Ledger
-from headrace.trainer.ledger_scan import messages
 from headrace.trainer.ledger_verify import Verification, verify
 
 

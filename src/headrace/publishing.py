@@ -17,9 +17,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColum
 
 from headrace.document import ConfigError
 from headrace.ingest import publish
-from headrace.ingest.publish import LineFormat
 from headrace.ingest.sending import Control, Published
 from headrace.ingest.sending import Progress as Sent
+from headrace.ingest.sources.files import LineFormat
 from headrace.pipeline.config import TextConfig
 from headrace.pipeline.topics import Broker
 from headrace.schemas.record import TextFormat
@@ -52,12 +52,17 @@ def sources_of(text: TextConfig, given: Sequence[str]) -> list[str]:
         raise ConfigError(["publish: there is no file: name files, `-` for standard input, or set text.files"])
     found: list[str] = []
     for pattern in text.files:
-        matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 patterns may be absolute
-        if not matches:
-            raise ConfigError([f"text.files: nothing matches {pattern!r}: correct the pattern"])
-        found += [match for match in matches if match not in found]
+        found += [match for match in matches(pattern, "text.files") if match not in found]
     if text.shuffle_seed is not None:
         found.sort(key=lambda path: hashlib.sha256(f"{text.shuffle_seed} {path}".encode()).digest())
+    return found
+
+
+def matches(pattern: str, key: str) -> list[str]:
+    """The files that a pattern matches, in order. Raises ConfigError naming `key` where there are none."""
+    found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 patterns may be absolute
+    if not found:
+        raise ConfigError([f"{key}: nothing matches {pattern!r}: correct the pattern"])
     return found
 
 
@@ -70,7 +75,7 @@ def make_local_topic(broker: Broker, text: TextConfig) -> None:
 def publish_all(broker: Broker, text: TextConfig, order: Order, console: Console) -> Iterator[Published]:
     """Publish every source; yields what was done of each. A signal stops after what is under way is committed."""
     stopping = threading.Event()
-    with stopping_on_signals(stopping), _shown(console) as progress:
+    with stopping_on_signals(stopping), shown(console) as progress:
         for source in order.sources:
             control = Control(rate=order.rate, stopping=stopping, progress=progress)
             yield _publish(broker, text, source, order.again, control)
@@ -86,7 +91,8 @@ def _publish(broker: Broker, text: TextConfig, source: str, again: bool, control
 
 
 @contextmanager
-def _shown(console: Console) -> Iterator[Callable[[Sent], None]]:
+def shown(console: Console) -> Iterator[Callable[[Sent], None]]:
+    """A function that shows how far reading and sending are."""
     if not console.is_terminal:
         yield _plain(console)
         return
