@@ -18,21 +18,25 @@ import numba
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Nothing here makes arrays, so nothing needs counting; with counting, an inlined part would cost two atomic
+# operations an array, each time it is passed.
+_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
+
 _log = logging.getLogger(__name__)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile at the first call with new argument types. Arguments: NumPy arrays and scalars."""
     try:
-        return cast(Callable[P, R], numba.njit(nogil=True, cache=True)(function))
+        return cast(Callable[P, R], numba.njit(cache=True, **_OPTIONS)(function))
     except RuntimeError:  # Numba's word for "no folder can be written"
         _warn_once()
-        return cast(Callable[P, R], numba.njit(nogil=True)(function))
+        return cast(Callable[P, R], numba.njit(**_OPTIONS)(function))
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """A part of compiled functions: cached as part of its callers."""
-    compile_: Any = numba.njit(nogil=True, inline="never")
+    compile_: Any = numba.njit(inline="never", **_OPTIONS)
     return cast(Callable[P, R], compile_(function))
 
 

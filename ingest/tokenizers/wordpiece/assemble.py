@@ -205,5 +205,3 @@ def _write(spans, ids, pair_ids, special, out, pair_start):  # type: ignore[no-u
                 at += 1
             out[at] = sep
             at += 1
-
-

@@ -94,8 +94,64 @@ def _begins_literal(data, at, end, literals, literal_ends, fold):  # type: ignor
     return False
 
 
+@inlined
+def _run(data, start, end, actions, out, at, stop):  # type: ignore[no-untyped-def]
+    """Write ids while three-byte characters follow that are words of their own; where text and output stand then.
+
+    The same as the loop that calls it does, one branch a condition: most of a Chinese text ends here. Unsigned
+    indices spare Numba's test for negative ones.
+    """
+    i = np.uint64(start)
+    to = np.uint64(at)
+    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    last = np.uint64(max(end - 2, 0))
+    full = np.uint64(stop + 1)
+    while i < last and to < full:
+        first, second, third = np.uint32(data[i]), np.uint32(data[i + one]), np.uint32(data[i + two])
+        code_point = (
+            (first & np.uint32(15)) << np.uint32(12)
+            | (second & np.uint32(63)) << np.uint32(6)
+            | (third & np.uint32(63))
+        )
+        if (
+            first & np.uint32(0xF0) != np.uint32(0xE0)
+            or (second | third << np.uint32(8)) & np.uint32(0xC0C0) != np.uint32(0x8080)
+            or code_point < np.uint32(0x800)
+        ):
+            break
+        action = actions[code_point]
+        if action & KIND > EMIT_SYMBOL:
+            break
+        out[to] = action >> ACTION_BITS
+        to += one
+        i += three
+    return np.int64(i), np.int64(to)
+
+
+@inlined
+def _letters(data, start, end, actions, word, length):  # type: ignore[no-untyped-def]
+    """Append ASCII letters and digits to the word while they follow; where text and word stand then."""
+    i = np.uint64(start)
+    to = np.uint64(length)
+    one = np.uint64(1)
+    last = np.uint64(end)
+    full = np.uint64(MAX_WORD_CHARS + 1)
+    while i < last:
+        first = data[i]
+        if first >= 0x80:
+            break
+        action = actions[first]
+        if action & KIND != LETTER:
+            break
+        if to < full:
+            word[to] = action >> ACTION_BITS
+            to += one
+        i += one
+    return np.int64(i), np.int64(to)
+
+
 @compiled
-def encode(data, starts, ends, tables, trie, literal, settings, out, out_ends, outcomes, marks):  # type: ignore[no-untyped-def]
+def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_ends, outcomes, marks):  # type: ignore[no-untyped-def]
     """Encode texts data[starts[i]:ends[i]] one behind the other into `out`; their ends there, and outcomes.
 
     tables    (actions, expansions)
@@ -111,7 +167,6 @@ def encode(data, starts, ends, tables, trie, literal, settings, out, out_ends, o
     edges, values = trie
     literals, literal_ends = literal
     unknown, lead, trail, limit, fold, keeps_words = settings
-    word = np.empty(MAX_WORD_CHARS + 1, np.int32)
     at = 0
     for number in range(starts.shape[0]):
         text_begin = at
@@ -128,7 +183,15 @@ def encode(data, starts, ends, tables, trie, literal, settings, out, out_ends, o
         removed = False
         suspicious = False
         outcome = DONE
+        stop = begin + limit
         while i < end:
+            if length == 0 and marks is None:
+                i, at = _run(data, i, end, actions, out, at, stop)
+                if at > stop or i >= end:
+                    break
+            i, length = _letters(data, i, end, actions, word, length)
+            if i >= end:
+                break
             first = data[i]
             here = i
             if first < 0x80:
@@ -221,7 +284,7 @@ def encode(data, starts, ends, tables, trie, literal, settings, out, out_ends, o
                 flags = 0
                 out[at] = value
                 at += 1
-            if at - begin > limit:
+            if at > stop:
                 break
 
         if length > 0 and outcome == DONE and at - begin <= limit:
@@ -241,4 +304,3 @@ def encode(data, starts, ends, tables, trie, literal, settings, out, out_ends, o
                 at += 1
         outcomes[number] = outcome
         out_ends[number + 1] = at
-

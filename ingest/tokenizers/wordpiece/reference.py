@@ -54,7 +54,9 @@ class Reference:
         if self.literal is None or self.kept is None:
             yield self._lower(text), False
             return
-        lowered = "".join(part if number % 2 else self._lower(part) for number, part in enumerate(self.kept.split(text)))
+        lowered = "".join(
+            part if number % 2 else self._lower(part) for number, part in enumerate(self.kept.split(text))
+        )
         for number, part in enumerate(self.literal.split(lowered)):
             if part:
                 yield part, number % 2 == 1

@@ -17,7 +17,7 @@ _FULL_STOP = ord(".")
 
 @inlined
 def next_cut(ids, marks, begin, end, room, words):  # type: ignore[no-untyped-def]
-    """Where the part that starts at token `begin` ends: in (begin, begin + room], or `end` where that is near enough."""
+    """Where the part that starts at token `begin` ends: at most `room` further, or at `end` where that is nearer."""
     if end - begin <= room:
         return end
     for at in range(begin + room, begin, -1):
@@ -45,7 +45,7 @@ def _sentence_begins(marks, begin, at):  # type: ignore[no-untyped-def]
 
 @inlined
 def _is_in(code_point, code_points):  # type: ignore[no-untyped-def]
-    for candidate in code_points:
+    for candidate in code_points:  # noqa: SIM110  Numba compiles loops, not generators
         if candidate == code_point:
             return True
     return False

@@ -18,7 +18,7 @@ class WordPieceSpec:
     lowercase: bool = True
     strip_accents: bool = True  # PaddleNLP's None means: as `lowercase`
     split_cjk: bool = True  # every CJK character is a word
-    #: Tokens that are cut out of the raw text as they stand: the special ones, and others of the user's, with their ids.
+    #: Tokens that are cut out of the raw text as they stand, with their ids: special ones, and others of the user's.
     literal: Mapping[str, int] = field(default_factory=dict)
     #: Words that are matched whole, as they stand, should they come out of step 3 (reference.py): the special tokens in
     #: BertTokenizer and RobertaChineseTokenizer, nothing in ErnieTokenizer.

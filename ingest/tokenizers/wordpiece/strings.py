@@ -10,6 +10,7 @@ import pyarrow as pa
 
 _NOTHING = np.frombuffer(b"\0", np.uint8)  # read-only, as Arrow's buffers are: another type would be compiled for
 
+
 @dataclass(frozen=True, slots=True)
 class Strings:
     """N texts: text i is data[starts[i]:ends[i]]. A null is an empty text."""

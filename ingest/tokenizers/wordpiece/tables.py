@@ -8,7 +8,7 @@ several (a Hangul syllable under NFD) points into `expansions`, which holds acti
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,12 +45,15 @@ class Tables:
 def build(spec: WordPieceSpec, literals: Collection[str]) -> Tables:
     """Work out the tables for texts in which `literals` are looked for."""
     unknown = spec.vocabulary[spec.special["unk"]]
-    actions = np.full(unicode.MAX_CODE_POINT + 1, REMOVE, np.int32)
+    actions = np.full(unicode.CODE_POINTS, REMOVE, np.int32)
     expansions = [0]
     items_per_byte = 1
     firsts = {token[0] for token in literals} | {token[0].swapcase() for token in literals if spec.lowercase}
     within = {char for token in literals for char in token} if spec.lowercase else set()
-    for char in _present_chars():
+    for char in unicode.present_chars():
+        if spec.split_cjk and unicode.is_plain_cjk(char) and char not in firsts:
+            actions[ord(char)] = spec.vocabulary.get(char, unknown) << ACTION_BITS | EMIT_CJK
+            continue
         items = [_action(item, spec, unknown) for item in _become(char, spec)]
         if SLOW in items or _hides_literal(char, within):
             action = SLOW
@@ -64,16 +67,8 @@ def build(spec: WordPieceSpec, literals: Collection[str]) -> Tables:
     return Tables(actions, np.array(expansions, np.int32), items_per_byte)
 
 
-def _present_chars() -> Iterator[str]:
-    """Every character that is not removed at once."""
-    for code_point in range(unicode.MAX_CODE_POINT + 1):
-        char = chr(code_point)
-        if unicodedata.category(char)[0] != "C" or char in "\t\n\r":
-            yield char
-
-
-def _hides_literal(char: str, within: Collection[str]) -> bool:
-    """Lower-cased, it is part of a literal, and it is not ASCII, whose case the kernel folds: the Kelvin sign is a k."""
+def _hides_literal(char: str, within: Set[str]) -> bool:
+    """Lower-cased it is part of a literal, and the kernel, which folds ASCII alone, does not see it: the Kelvin sign."""
     return not char.isascii() and char.lower() != char and not within.isdisjoint(char.lower())
 
 

@@ -1,8 +1,8 @@
 """WordPieceTokenizer: a compiled tokenizer that gives PaddleNLP's ids.
 
-    Arrow buffers ── kernel.py ──> ids ──┬────────────────────────────────────────> rows   (single texts, cut off)
-                         └ a few texts ──┤                                           ▲
-                           reference.py ─┴── words.py, assemble.py (pairs, parts) ───┘
+Arrow buffers ── kernel.py ──> ids ──┬────────────────────────────────────────> rows   (single texts, cut off)
+                     └ a few texts ──┤                                           ▲
+                       reference.py ─┴── words.py, assemble.py (pairs, parts) ───┘
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.ingest.tokenizers.base import Encoded, Options
 from headrace.ingest.tokenizers.wordpiece import assemble, kernel, marks, reference, tables, trie, words
 from headrace.ingest.tokenizers.wordpiece.assemble import Flat
 from headrace.ingest.tokenizers.wordpiece.reference import Reference
-from headrace.ingest.tokenizers.wordpiece.spec import WordPieceSpec
+from headrace.ingest.tokenizers.wordpiece.spec import MAX_WORD_CHARS, WordPieceSpec
 from headrace.ingest.tokenizers.wordpiece.strings import Strings
 from headrace.schemas.errors import UsageError
 from headrace.schemas.fingerprint import fingerprint
@@ -99,6 +99,7 @@ class WordPieceTokenizer:
             (self.pieces.edges, self.pieces.values),
             self.literals,
             (special["unk"], lead, trail, limit, self.reference.spec.lowercase, bool(self.reference.spec.kept_words)),
+            np.empty(MAX_WORD_CHARS + 1, np.int32),
             flat.ids,
             flat.ends,
             outcomes,
@@ -107,7 +108,7 @@ class WordPieceTokenizer:
         too_long = outcomes == kernel.TOO_LONG
         given_up = np.flatnonzero(outcomes == kernel.GIVEN_UP)
         if len(given_up):
-            found = [self.reference.tokens(texts[number]) for number in given_up]
+            found = [self.reference.tokens(texts[int(number)]) for number in given_up]
             too_long[given_up] = [len(tokens) > limit for tokens in found]
             begin, end = [(lead, 0)] * around, [(trail, 0)] * around
             flat = assemble.replaced(flat, given_up, [[*begin, *tokens[:limit], *end] for tokens in found])

@@ -35,8 +35,10 @@ class Trie:
 
 
 def build(*sets: Mapping[str, int]) -> Trie:
-    """A trie of at most two sets of non-empty strings, the first under ROOTS[0]. Raises ValueError if it grows too big."""
-    strings = [(string, value, root) for root, entries in zip(ROOTS, sets, strict=False) for string, value in entries.items()]
+    """A trie of at most two sets of non-empty strings, the first under ROOTS[0]. Raises ValueError beyond MAX_NODES."""
+    strings = [
+        (string, value, root) for root, entries in zip(ROOTS, sets, strict=False) for string, value in entries.items()
+    ]
     text = "".join(string for string, _, _ in strings)
     ends = np.cumsum([0, *(len(string) for string, _, _ in strings)])
     code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)

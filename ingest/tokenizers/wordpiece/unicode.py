@@ -7,21 +7,15 @@ as PaddleNLP's own do: another Python may know other characters.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
-MAX_CODE_POINT = 0x10FFFF
-SURROGATES = range(0xD800, 0xE000)
+CODE_POINTS = 0x110000
 
 #: Blocks whose characters PaddleNLP spaces out. Hiragana, katakana and Hangul are not among them.
-CJK_BLOCKS = (
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0x2F800, 0x2FA1F),
+_CJK = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 
 _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -29,11 +23,17 @@ _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _MORE_SYMBOLS = frozenset("\u00ad\u00b2\u00ba\u3007\u00b5\u00d8\u014b\u01b1")
 
 
+def present_chars() -> list[str]:
+    """All characters that are not removed."""
+    categories = "".join(map(unicodedata.category, map(chr, range(CODE_POINTS))))
+    return [chr(number) for number, major in enumerate(categories[::2]) if major != "C" or number in (9, 10, 13)]
+
+
 def is_removed(char: str) -> bool:
     """Dropped before anything else: categories C*, NUL and the replacement character."""
     if char in "\t\n\r":
         return False
-    return char == "\ufffd" or unicodedata.category(char).startswith("C")
+    return char == "\ufffd" or unicodedata.category(char)[0] == "C"
 
 
 def is_space(char: str) -> bool:
@@ -43,15 +43,17 @@ def is_space(char: str) -> bool:
 
 def is_cjk(char: str) -> bool:
     """In one of the blocks that are spaced out."""
-    code_point = ord(char)
-    return any(first <= code_point <= last for first, last in CJK_BLOCKS)
+    return _CJK.match(char) is not None
+
+
+def is_plain_cjk(char: str) -> bool:
+    """A CJK character that has no decomposition: it stays what it is."""
+    return is_cjk(char) and not unicodedata.decomposition(char)
 
 
 def is_symbol(char: str) -> bool:
     """A word of its own: punctuation and symbols."""
-    return (
-        char in _ASCII_PUNCTUATION or char in _MORE_SYMBOLS or unicodedata.category(char)[0] in "PS"
-    )
+    return char in _ASCII_PUNCTUATION or char in _MORE_SYMBOLS or unicodedata.category(char)[0] in "PS"
 
 
 def without_accents(text: str) -> str:

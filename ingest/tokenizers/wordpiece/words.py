@@ -36,7 +36,7 @@ def load(name_or_file: str) -> Dictionary:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"tokenizer.words: {name_or_file!r} cannot be read: {error}: name a UTF-8 file with one word a line, or jieba"
+            f"tokenizer.words: {name_or_file!r} cannot be read: {error}: name jieba, or a UTF-8 file of one word a line"
         ) from error
     found = sorted({line.split(maxsplit=1)[0] for line in lines if line and not line.isspace()})
     found = [word for word in found if len(word) > 1 and all(map(unicode.is_cjk, word))]
@@ -56,7 +56,9 @@ def mark_words(flat: Flat, dictionary: Dictionary) -> None:
 def _jieba_file() -> Path:
     found = find_spec("jieba")
     if found is None or found.origin is None:
-        raise UsageError("tokenizer.words: jieba is not installed: pip install jieba, or name a file with one word a line")
+        raise UsageError(
+            "tokenizer.words: jieba is not installed: pip install jieba, or name a file with one word a line"
+        )
     return Path(found.origin).with_name("dict.txt")
 
 
