@@ -4,16 +4,23 @@ The first process that needs a function compiles it (seconds) and writes it to t
 a second). The cache is `NUMBA_CACHE_DIR` where that is set, else `__pycache__` beside the source, else the user's own
 cache folder; files are replaced whole, so processes that start at once at worst compile the same thing twice. Where
 none of these can be written, each process compiles for itself, and says so once.
+
+Numba takes a cached function for current as long as the file that it stands in is the same. Ours are inlined from and
+hold constants of the files beside them, so here every file of the folder counts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba.core import caching
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,18 +33,62 @@ _log = logging.getLogger(__name__)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile at the first call with new argument types. Arguments: NumPy arrays and scalars."""
+    """Compile at the first call with new argument types. Arguments: NumPy arrays and scalars; no array is made."""
     try:
-        return cast(Callable[P, R], numba.njit(cache=True, **_OPTIONS)(function))
-    except RuntimeError:  # Numba's word for "no folder can be written"
+        with _locators():
+            return cast(Callable[P, R], numba.njit(cache=True, **_OPTIONS)(function))
+    except RuntimeError as error:
+        if "no locator available" not in str(error):  # Numba's words for "no folder can be written"
+            raise
         _warn_once()
         return cast(Callable[P, R], numba.njit(**_OPTIONS)(function))
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """A part of compiled functions: cached as part of its callers."""
-    compile_: Any = numba.njit(inline="never", **_OPTIONS)
-    return cast(Callable[P, R], compile_(function))
+    """A part of compiled functions: cached as part of its callers, which stand in the same folder."""
+    return cast(Callable[P, R], numba.njit(**_OPTIONS)(function))
+
+
+@cache
+def stamp_of(folder: Path) -> str:
+    """Changes with any source file of the folder, and with this one."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for file in sorted(folder.glob("*.py")):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+class _FolderStamp:
+    """What a cached function is current with."""
+
+    _py_file: str
+
+    def get_source_stamp(self) -> str:
+        return stamp_of(Path(self._py_file).resolve().parent)
+
+
+class ChosenFolder(_FolderStamp, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """NUMBA_CACHE_DIR."""
+
+
+class BesideSource(_FolderStamp, caching.InTreeCacheLocator):  # type: ignore[misc]
+    """__pycache__."""
+
+
+class UserFolder(_FolderStamp, caching.UserWideCacheLocator):  # type: ignore[misc]
+    """The user's cache folder."""
+
+
+@contextmanager
+def _locators() -> Iterator[None]:
+    """Have Numba ask these classes where to cache, for the function that is decorated within."""
+    before = numba.config.CACHE_LOCATOR_CLASSES
+    found = (ChosenFolder, BesideSource, UserFolder)
+    numba.config.CACHE_LOCATOR_CLASSES = ",".join(f"{kind.__module__}.{kind.__qualname__}" for kind in found)
+    try:
+        yield
+    finally:
+        numba.config.CACHE_LOCATOR_CLASSES = before
 
 
 @cache

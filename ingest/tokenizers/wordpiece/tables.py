@@ -68,7 +68,7 @@ def build(spec: WordPieceSpec, literals: Collection[str]) -> Tables:
 
 
 def _hides_literal(char: str, within: Set[str]) -> bool:
-    """Lower-cased it is part of a literal, and the kernel, which folds ASCII alone, does not see it: the Kelvin sign."""
+    """Lower-cased it is part of a literal, and the kernel, folding ASCII alone, does not see it: the Kelvin sign."""
     return not char.isascii() and char.lower() != char and not within.isdisjoint(char.lower())
 
 
