@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from headrace.ingest.tokenizers import load
-from headrace.ingest.tokenizers.base import Tokenizer
+from headrace.ingest.tokenizers.wordpiece.tokenizer import WordPieceTokenizer
 from tests.parity import vocabulary
-from tests.parity.texts import Row
+from tests.parity.texts import UNCUT, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,23 @@ def _begin_of_second(cut: Any) -> int:
     return int(cut["token_type_ids"].index(1))
 
 
-@lru_cache(maxsize=12)
-def ours(folder: Path, max_tokens: int) -> Tokenizer:
-    return load(str(folder), max_tokens=max_tokens)
+@cache
+def ours(folder: Path) -> WordPieceTokenizer:
+    """The compiled tokenizer, which is what `load` must give for such a folder."""
+    tokenizer = load(str(folder), max_tokens=UNCUT)
+    assert isinstance(tokenizer, WordPieceTokenizer)
+    return tokenizer
+
+
+def _limited(folder: Path, max_tokens: int) -> WordPieceTokenizer:
+    """The same at another length. Loading anew would take a second, and the tables are the same at every length."""
+    tokenizer = ours(folder)
+    return replace(tokenizer, options=replace(tokenizer.options, max_tokens=max_tokens))
 
 
 def encode(folder: Path, rows: Sequence[Row], sliced: bool) -> list[Tokenized]:
     """Rows of one `max_tokens` through ours; `sliced`: as a part of a longer Arrow array with 64-bit offsets."""
-    tokenizer = ours(folder, rows[0].max_tokens)
+    tokenizer = _limited(folder, rows[0].max_tokens)
     texts = _array([row.text for row in rows], sliced)
     has_pairs = any(row.pair is not None for row in rows)
     encoded = tokenizer.encode(texts, _array([row.pair for row in rows], False) if has_pairs else None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.parity import alphabet, texts
 from tests.parity.compare import Comparison, shrink
 from tests.parity.sides import MAIN, SETTINGS, ours
-from tests.parity.texts import KINDS, PAIR_LENGTHS, UNCUT, Row
+from tests.parity.texts import KINDS, PAIR_LENGTHS, Row
 
 ROWS = 1500
 ROWS_OF_OTHERS = 200
@@ -75,7 +75,7 @@ def test_any_pair(compared: Compared, name: str, batch: list[tuple[str, str | No
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_special_tokens_have_the_same_ids(compared: Compared, name: str) -> None:
     comparison = compared(name)
-    theirs, tokenizer = comparison.reference.inner, ours(comparison.folder, UNCUT)
+    theirs, tokenizer = comparison.reference.inner, ours(comparison.folder)
     assert tokenizer.special_ids == {
         part: getattr(theirs, f"{part}_token_id") for part in ("cls", "sep", "pad", "mask", "unk")
     }

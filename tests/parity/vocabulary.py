@@ -2,8 +2,8 @@
 
 No published vocabulary is at hand, and one would not do: this one holds what a real one holds (special tokens in
 ERNIE's places, single CJK characters, words and ##pieces in many scripts), leaves out some of every kind so that
-unknown ones occur, and adds traps: pieces that overlap so that the longest match leads into a dead end, tokens that no text
-gives, lines that a careless reader would strip, split or drop. Always the same under one version of Python.
+unknown ones occur, and adds traps: pieces that overlap so that the longest match leads into a dead end, tokens that
+no text gives, lines that a careless reader would strip, split or drop. Always the same under one version of Python.
 """
 
 from __future__ import annotations
