@@ -52,7 +52,7 @@ def cache_folder() -> Path:
     return (Path(home) if home is not None else Path.home() / ".paddlenlp") / "models"
 
 
-def fetched(name: str, path: str, check: Check, waits_s: Sequence[float] = WAITS_S) -> Path:
+def fetched(name: str, path: str, check: Check, waits_s: Sequence[float] | None = None) -> Path:
     """The cached file of `name`, downloaded where this machine has none yet.
 
     `check` raises UsageError for content that is not a vocabulary. Raises StoreAway when the server cannot be reached,
@@ -67,7 +67,7 @@ def fetched(name: str, path: str, check: Check, waits_s: Sequence[float] = WAITS
             folder.mkdir(parents=True, exist_ok=True)
         with locked(lock):
             if not file.is_file():
-                content = _download(name, url(path), waits_s)
+                content = _download(name, url(path), WAITS_S if waits_s is None else waits_s)
                 check(content)
                 _publish(file, content)
     except OSError as error:

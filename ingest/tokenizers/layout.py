@@ -31,9 +31,9 @@ ADDED_TOKENS = "added_tokens.json"
 LIKE_ERNIE = frozenset({"ErnieTokenizer", "ErnieGramTokenizer", "ErnieViLTokenizer"})
 LIKE_BERT = frozenset(
     {
-        "BertTokenizer", "RobertaChineseTokenizer", "AlbertChineseTokenizer", "ConvBertTokenizer", "ElectraTokenizer",
-        "DistilBertTokenizer", "MegatronBertTokenizer", "MobileBertTokenizer", "NystromformerTokenizer",
-        "PPMiniLMTokenizer", "TinyBertTokenizer",
+        "BertTokenizer", "RobertaChineseTokenizer", "ConvBertTokenizer", "DistilBertTokenizer", "ElectraTokenizer",
+        "MegatronBertTokenizer", "MobileBertTokenizer", "NystromformerTokenizer", "PPMiniLMTokenizer",
+        "TinyBertTokenizer",
     }
 )  # fmt: skip
 
@@ -122,6 +122,25 @@ def token_names(fields: Mapping[str, Any]) -> dict[str, str]:
     return {key: token for key, token in named.items() if token is not None}
 
 
+def added_tokens(file: Path) -> dict[str, int]:
+    """Token -> id of the added_tokens.json beside a file."""
+    stated = read_json(file.with_name(ADDED_TOKENS))
+    if not all(isinstance(number, int) for number in stated.values()):
+        raise UsageError(f"tokenizer.path: {ADDED_TOKENS} beside {str(file)!r} must map tokens to ids: correct it")
+    return stated
+
+
+def refuse_compiled_only(options: Options, what: str) -> None:
+    """Raise UsageError for settings that only the compiled tokenizer offers."""
+    for key, asked in (
+        ("long_text: split", options.split),
+        ("words", bool(options.words)),
+        ("strip_accents", options.strip_accents is not None),
+    ):
+        if asked:
+            raise UsageError(f"tokenizer.{key} is not available with {what}: only with a vocab.txt; remove the setting")
+
+
 def _layout(
     file: Path, kind: str, config: Mapping[str, Any], special: Mapping[str, str], more: list[str], options: Options
 ) -> Layout:
@@ -134,7 +153,10 @@ def _layout(
     if accents is None:
         accents = config.get("strip_accents") if like_bert else None
     kept = [special[key] for key in _ATTRIBUTES if key in special] + more
-    added = list(_added_tokens(file, set(kept), lowercase=lowercase))
+    added = [
+        (token.lower() if lowercase and token not in kept else token, number)
+        for token, number in sorted(added_tokens(file).items(), key=lambda item: item[1])
+    ]
     spec = WordPieceSpec(
         vocabulary=vocabulary,
         special={name: special[key] for name, key in SPECIAL.items()},
@@ -174,15 +196,6 @@ def _require_special(vocabulary: Mapping[str, int], special: Mapping[str, str], 
             f"tokenizer.path: the vocabulary {where!r} lacks {', '.join(missing)}: one token a line is expected, "
             "these among them"
         )
-
-
-def _added_tokens(file: Path, special: set[str], *, lowercase: bool) -> Iterator[tuple[str, int]]:
-    """Tokens of added_tokens.json with the ids that they state, the smallest first."""
-    stated = read_json(file.with_name(ADDED_TOKENS))
-    if not all(isinstance(number, int) for number in stated.values()):
-        raise UsageError(f"tokenizer.path: {ADDED_TOKENS} beside {str(file)!r} must map tokens to ids: correct it")
-    for token, number in sorted(stated.items(), key=lambda item: item[1]):
-        yield token.lower() if lowercase and token not in special else token, number
 
 
 def _literal(

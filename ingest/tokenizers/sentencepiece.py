@@ -20,7 +20,7 @@ import pyarrow as pa
 import sentencepiece as library
 
 from headrace.ingest.tokenizers import layout
-from headrace.ingest.tokenizers.base import Encoded, Options, only_compiled
+from headrace.ingest.tokenizers.base import Encoded, Options
 from headrace.schemas.errors import UsageError
 from headrace.schemas.fingerprint import fingerprint
 from headrace.schemas.tokens import ids_type
@@ -36,6 +36,8 @@ _FAMILIES = (
     {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"},
     {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>", "unk": "<unk>"},
 )
+
+_LEAST_TOKENS = 4  # the special tokens of a pair, and one more
 
 Lengths = npt.NDArray[np.int64]
 
@@ -84,9 +86,7 @@ class SentencePieceTokenizer:
 
     def _pieces(self, texts: list[str]) -> tuple[npt.NDArray[np.int32], Lengths]:
         """Ids of all texts behind each other, and how many are of each."""
-        if self.lowercase:
-            texts = [text.lower() for text in texts]
-        rows = self.inner.encode(texts, return_type="numpy")
+        rows = self.inner.encode([self._lower(text) for text in texts], return_type="numpy")
         if self.cut is not None:
             for number, text in enumerate(texts):
                 if self.cut.search(text):
@@ -97,15 +97,19 @@ class SentencePieceTokenizer:
     def _around_literals(self, parts: list[str]) -> npt.NDArray[np.int32]:
         """Every second part is a literal token; white space beside one is dropped, as in PaddleNLP."""
         last = len(parts) - 1
-        texts = [
-            (part.lstrip() if number else part).rstrip() if number < last else part.lstrip()
-            for number, part in enumerate(parts)
-        ]
-        found = [
-            np.array([self.literal[text]], np.int32) if number % 2 else self.inner.encode(text, return_type="numpy")
-            for number, text in enumerate(texts)
-        ]
+        found = []
+        for number, part in enumerate(parts):
+            if number % 2:
+                found.append(np.array([self.literal[part]], np.int32))
+            else:
+                text = part.lstrip() if number else part
+                text = text.rstrip() if number < last else text
+                found.append(self.inner.encode(self._lower(text), return_type="numpy"))
         return np.concatenate(found)
+
+    def _lower(self, text: str) -> str:
+        """By single characters, as PaddleNLP: a final sigma is none."""
+        return "".join(map(str.lower, text)) if self.lowercase else text
 
 
 def longest_first(first: Lengths, second: Lengths, room: Lengths) -> tuple[Lengths, Lengths]:
@@ -122,7 +126,7 @@ def _place(flat: npt.NDArray[Any], begins: Lengths, ids: npt.NDArray[np.int32], 
 
 def make(file: Path, options: Options) -> SentencePieceTokenizer:
     """Load a model. Raises UsageError for one that is damaged, or whose ids or layout would be another's."""
-    only_compiled(options, f"a SentencePiece model ({file.name})")
+    layout.refuse_compiled_only(options, f"a SentencePiece model ({file.name})")
     content = file.read_bytes()
     try:
         inner = library.SentencePieceProcessor(model_proto=content)
@@ -130,6 +134,10 @@ def make(file: Path, options: Options) -> SentencePieceTokenizer:
         raise UsageError(f"tokenizer.path: {str(file)!r} is not a SentencePiece model: {error}") from error
     config = layout.read_json(file.with_name(layout.CONFIG))
     _refuse(file, config)
+    if options.max_tokens < _LEAST_TOKENS:
+        raise UsageError(
+            f"tokenizer.max_tokens: {options.max_tokens} leaves no room for text: at least {_LEAST_TOKENS}"
+        )
     special_ids, literal = _special(file, inner, config)
     if not options.special_in_text:
         _refuse_matched(inner, literal)
@@ -164,8 +172,8 @@ def _refuse(file: Path, config: Mapping[str, Any]) -> None:
     kind = layout.tokenizer_class(config)
     if kind not in CLASSES:
         raise UsageError(
-            f"tokenizer.path: {layout.CONFIG} beside {str(file)!r} names {kind}, whose ids or order of special tokens are "
-            "not plainly the model's: use a tokenizer.json of it"
+            f"tokenizer.path: {layout.CONFIG} beside {str(file)!r} names {kind}, whose ids or order of special tokens "
+            "are not plainly the model's: use a tokenizer.json of it"
         )
 
 
@@ -174,12 +182,12 @@ def _special(
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Ids of the special tokens, and the tokens that are cut out of texts."""
     named = layout.token_names({**config, **layout.read_json(file.with_name(layout.SPECIAL_TOKENS))})
-    added = layout.read_json(file.with_name(layout.ADDED_TOKENS))
+    added = layout.added_tokens(file)
     unknown = inner.unk_id()
 
     def number_of(token: str) -> int | None:
         number = added.get(token, inner.piece_to_id(token))
-        return int(number) if number != unknown or token == inner.id_to_piece(unknown) else None
+        return number if number != unknown or token == inner.id_to_piece(unknown) else None
 
     family = next((each for each in _FAMILIES if number_of(each["cls"]) is not None), _FAMILIES[0])
     tokens = {name: named.get(key, family[name]) for name, key in layout.SPECIAL.items()}

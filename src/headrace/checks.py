@@ -142,20 +142,24 @@ def tokenizer(config: Config) -> Iterator[Finding]:
     """Which tokenizer is used, why, and whether it loads."""
     given = config.tokenizer
     if not given.path:
-        cure = "set it to a folder with tokenizer.json or vocab.txt"
-        yield Finding("fail", "tokenizer.path", "is empty, and train.model is no folder to take it from", cure)
+        cure = "set it to a model's name, or to a folder with vocab.txt, tokenizer.json or a SentencePiece *.model"
+        yield Finding("fail", "tokenizer.path", "is empty, and there is no train.model to take it from", cure)
         return
-    why = "train.model" if config.train is not None and config.train.model == given.path else "tokenizer.path"
-    from headrace.ingest.tokenizers import load
+    origin = "train.model" if config.train is not None and config.train.model == given.path else "tokenizer.path"
+    from headrace.ingest.tokenizers import Options, find
 
     try:
-        loaded = load(given.path, lowercase=given.lowercase, max_tokens=given.max_tokens)
+        found = find(given.path, Options(given.max_tokens, given.lowercase))
+        loaded = found.load()
     except HeadraceError as error:
-        yield Finding("fail", "tokenizer", f"{given.path} (from {why}): {error}")
-    else:
-        kind = type(loaded).__name__
-        text = f"{given.path} (from {why}): {kind}, {loaded.vocab_size} tokens, fingerprint {loaded.fingerprint[:12]}"
-        yield Finding("ok", "tokenizer", text)
+        away = isinstance(error, TryAgain)
+        yield Finding("fail", "tokenizer", f"{given.path} (from {origin}): {error}", away=away)
+        return
+    vocabulary = f"{loaded.vocab_size} tokens, {found.case}, fingerprint {loaded.fingerprint[:12]}"
+    yield Finding("ok", "tokenizer", f"{found.kind} over {found.file} (from {origin}): {vocabulary}")
+    yield Finding("ok", "tokenizer", found.why)
+    for note in found.notes:
+        yield Finding("warn", "tokenizer", note, "fine where it is meant")
 
 
 def checkpoints(config: Config) -> Iterator[Finding]:

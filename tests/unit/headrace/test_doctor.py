@@ -73,11 +73,29 @@ def test_tokens_that_are_kept_too_short_are_a_warning(tmp_path: Path) -> None:
 
 
 def test_the_tokenizer_is_loaded_and_its_origin_named(tmp_path: Path, tokenizer: Path) -> None:
-    by_path = only(checks.tokenizer(configured(tmp_path, f"tokenizer: {{path: {tokenizer}}}")), "tokenizer")
-    assert by_path.level == "ok" and "(from tokenizer.path)" in by_path.text
+    which, why = checks.tokenizer(configured(tmp_path, f"tokenizer: {{path: {tokenizer}}}"))
+    assert which.level == why.level == "ok"
+    assert which.text.startswith(f"compiled WordPiece over {tokenizer}/vocab.txt (from tokenizer.path): ")
+    assert "lower case, fingerprint " in which.text
+    assert why.text == "vocab.txt of ErnieTokenizer: the ids of PaddleNLP's"
     task = "{type: classification, labels: [a, b]}"
     by_model = configured(tmp_path, f"train: {{model: {tokenizer}, task: {task}}}")
-    assert "(from train.model)" in only(checks.tokenizer(by_model), "tokenizer").text
+    assert "(from train.model)" in next(checks.tokenizer(by_model)).text
+
+
+def test_what_may_surprise_about_the_tokenizer_is_a_warning(tmp_path: Path, tokenizer: Path) -> None:
+    config = configured(tmp_path, f"tokenizer: {{path: {tokenizer}, lowercase: false}}")
+    assert [finding.level for finding in checks.tokenizer(config)] == ["ok", "ok", "warn"]
+
+
+def test_a_vocabulary_that_cannot_be_downloaded_now_is_away(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PPNLP_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADRACE_VOCABULARIES", "http://127.0.0.1:1")
+    monkeypatch.setattr("headrace.ingest.tokenizers.download.WAITS_S", ())
+    (finding,) = checks.tokenizer(configured(tmp_path, "tokenizer: {path: ernie-3.0-nano-zh}"))
+    assert finding.level == "fail" and finding.away and "http://127.0.0.1:1/" in finding.text
 
 
 @pytest.mark.parametrize("more", ["", "tokenizer: {path: /no/such/folder}"])
