@@ -131,7 +131,8 @@ def _wordpiece(file: Path, read: Layout, options: Options, why: str, notes: tupl
     case = "lower case" if read.spec.lowercase else "cased"
     if read.spec.strip_accents != read.spec.lowercase:
         case += ", without accents" if read.spec.strip_accents else ", with accents"
-    equal = "the ids of PaddleNLP's" if not read.notes else "as PaddleNLP's, with your settings"
+    set_here = options.lowercase is not None or options.strip_accents is not None
+    equal = "as PaddleNLP's, with your settings" if set_here and read.notes else "the ids of PaddleNLP's"
     return Found(
         "compiled WordPiece", file, f"{why}: {equal}", case, lambda: _compiled(read, options), (*read.notes, *notes)
     )

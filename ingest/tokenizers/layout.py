@@ -166,7 +166,7 @@ def _layout(
         literal=_literal(file, vocabulary, special["unk_token"], kept, added),
         kept_words=frozenset(kept) if like_bert else frozenset(),
     )
-    return Layout(kind, spec, tuple(_notes(kind, stated, options)))
+    return Layout(kind, spec, tuple(_notes(kind, stated, options, _unread(config, spec))))
 
 
 def _special(config: Mapping[str, Any], overriding: Mapping[str, Any], file: Path) -> tuple[dict[str, str], list[str]]:
@@ -247,8 +247,16 @@ def _refuse(file: Path, kind: str, config: Mapping[str, Any]) -> None:
             raise UsageError(f"{beside} sets never_split, which is not offered: remove it there")
 
 
-def _notes(kind: str, stated: bool, options: Options) -> Iterator[str]:
+def _unread(config: Mapping[str, Any], spec: WordPieceSpec) -> list[str]:
+    """Tokens that newer files of Hugging Face add in tokenizer_config.json alone, which PaddleNLP 2.8.1 passes over."""
+    tokens = map(_content, dict(config.get("added_tokens_decoder") or {}).values())
+    return [token for token in tokens if token and token not in spec.vocabulary and token not in spec.literal]
+
+
+def _notes(kind: str, stated: bool, options: Options, unread: list[str]) -> Iterator[str]:
     if options.lowercase not in (None, stated):
         yield f"tokenizer.lowercase is {options.lowercase}, the model's own setting is {stated}".lower()
     if options.strip_accents is not None and kind in LIKE_ERNIE:
         yield f"tokenizer.strip_accents is set, which PaddleNLP's {kind} does not know: ids differ from its own"
+    if unread:
+        yield f"{CONFIG} adds {', '.join(unread[:3])}, which PaddleNLP does not read: put them into {ADDED_TOKENS}"

@@ -157,6 +157,15 @@ def test_settings_win_over_files_and_the_difference_is_noted(tmp_path: Path) -> 
     assert spec_of(tmp_path, {"tokenizer_class": "BertTokenizer"}, Options(64, strip_accents=False)).notes == ()
 
 
+def test_tokens_that_paddlenlp_passes_over_are_noted(paddlenlp: Any, tmp_path: Path) -> None:
+    added = {"0": {"content": "[PAD]"}, str(len(VOCABULARY)): {"content": "<E2>"}}
+    ours = spec_of(tmp_path, {"tokenizer_class": "BertTokenizer", "added_tokens_decoder": added})
+    same_as(paddlenlp.BertTokenizer.from_pretrained(str(tmp_path)), ours)
+    assert ours.notes == (
+        "tokenizer_config.json adds <E2>, which PaddleNLP does not read: put them into added_tokens.json",
+    )
+
+
 @pytest.mark.parametrize(
     ("config", "named"),
     [
