@@ -24,7 +24,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 #: Verbs by what they are for, in the order of the help.
 VERBS = {
-    "Start": ("init", "demo", "doctor"),
+    "Start": ("init", "demo", "vocab", "doctor"),
     "Run": ("up", "publish", "ingest", "train"),
     "Look": ("status", "ledger"),
     "Mend": ("topics",),

@@ -96,8 +96,28 @@ def test_the_doctor_looks_at_the_topics(folder: Path) -> None:
     assert other.returncode == 1 and "set tokens.lanes to 2" in other.stdout
 
 
+def test_a_vocabulary_of_the_topic_is_that_of_its_file(folder: Path) -> None:
+    assert run(folder, "topics", "create").returncode == 0
+    assert run(folder, "publish", "orders.jsonl").returncode == 0
+    of_topic = run(folder, "vocab", "build", "--size", "620", "--out", "topic")
+    assert of_topic.returncode == 0, of_topic.stderr
+    assert f"{RECORDS} records read, 1 records skipped (1 invalid-json)" in of_topic.stdout
+    of_file = run(folder, "vocab", "build", "orders.jsonl", "--size", "620", "--out", "file")
+    assert of_file.returncode == 0, of_file.stderr
+    assert (folder / "topic/vocab.txt").read_bytes() == (folder / "file/vocab.txt").read_bytes()
+    assert all(part["read"] is None for part in status(folder)["text"])  # ingest starts where it would have started
+
+
 @pytest.mark.parametrize(
-    "verb", [["status"], ["ingest"], ["topics", "create"], ["publish", "orders.jsonl"], ["doctor"]]
+    "verb",
+    [
+        ["status"],
+        ["ingest"],
+        ["topics", "create"],
+        ["publish", "orders.jsonl"],
+        ["doctor"],
+        ["vocab", "build", "--size", "900"],
+    ],
 )
 def test_a_broker_that_is_away_means_try_again(verb: list[str], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
