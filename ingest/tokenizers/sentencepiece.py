@@ -2,7 +2,7 @@
 
 The library cuts into pieces; special tokens are put around them here: [CLS] A [SEP] B [SEP] where the model has those
 two, else <s> A </s> B </s>. Of a pair that is too long, the longer text loses tokens first, one by one; of two equally
-long ones the second. Ids come from the library as arrays and stay arrays. Cost: about 10 microseconds a short text.
+long ones the second. Ids come from the library as arrays and stay arrays. Cost: 30 microseconds for 90 characters.
 """
 
 from __future__ import annotations
