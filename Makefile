@@ -9,10 +9,10 @@ COMPILE = $(VENV)/tools/bin/uv pip compile --universal --python-version 3.11 --g
 STAGE = pyproject.toml --extra hdfs --extra oss --extra s3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format kafka reference bench requirements
+.PHONY: help setup demo test parity lint format kafka reference bench bench-tokenizer requirements
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make .venv from requirements/dev.txt (PYTHON=… chooses the interpreter)
 	@PYTHON='$(PYTHON)' requirements/venv.sh
@@ -22,6 +22,9 @@ demo: setup ## publish, ingest and train here, with no broker and no GPU
 
 test: setup ## run the tests
 	$(PY) -m pytest $(ARGS)
+
+parity: setup ## compare the tokenizer with PaddleNLP's on millions of texts (an hour; ARGS="--every 50" for a share)
+	$(PY) -m tests.parity $(ARGS)
 
 lint: setup ## ruff, its formatter, and mypy
 	$(PY) -m ruff check .
@@ -41,6 +44,9 @@ reference: setup ## write docs/configuration.md, docs/commands.md and the JSON S
 
 bench: setup ## measure (see bench/)
 	$(PY) -m bench $(ARGS)
+
+bench-tokenizer: setup ## measure the tokenizer beside UTF-8 decoding and other tokenizers
+	$(PY) -m bench.tokenizer_rate $(ARGS)
 
 requirements: setup ## pin pyproject.toml's dependencies again (UPGRADE=--upgrade for newer ones)
 	$(PY) -m venv $(VENV)/tools

@@ -37,6 +37,7 @@ def kafka() -> Iterator[str]:
 
 
 def main() -> None:
+    subprocess.run([sys.executable, "-m", "bench.tokenizer_rate", "--json"], check=True)
     # In a process of its own: OpenMP and the allocator read a rank's environment when a process starts.
     environment = {**os.environ, **rank_environment(1)}
     subprocess.run([sys.executable, "-m", "bench.step_rate"], env=environment, check=True)

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Callable
 from functools import cache
 
+from bench.prose import english_words
+
 from tests.parity import vocabulary
 
 SPACES = (
@@ -82,7 +84,7 @@ def known(rng: random.Random) -> str:
 
 
 def english(rng: random.Random) -> str:
-    prose = vocabulary.prose()
+    prose = english_words()
     begin = rng.randrange(len(prose) - 6)
     return " ".join(prose[begin : begin + rng.randint(1, 6)])
 

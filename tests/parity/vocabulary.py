@@ -9,12 +9,13 @@ no text gives, lines that a careless reader would strip, split or drop. Always t
 from __future__ import annotations
 
 import random
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import chain
+
+from bench.prose import english_words
 
 FIRST = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "，", "的", "、", "一")
 UNK_ID = 17_963
@@ -92,14 +93,6 @@ _CODAS = ("", "", "n", "r", "s", "t", "ng", "ck", "tion")
 
 
 @cache
-def prose() -> tuple[str, ...]:
-    """English words in the order of running text: the standard library's own help."""
-    from pydoc_data.topics import topics
-
-    return tuple(re.findall(r"[A-Za-z]+", "\n".join(topics.values())))
-
-
-@cache
 def tokens(large: bool = False) -> tuple[str, ...]:
     """One token a line; some twice. `large` has more than 65 536 lines, the others' first."""
     rng = random.Random(SEED)
@@ -132,7 +125,7 @@ def _characters(rng: random.Random) -> Iterator[str]:
 
 
 def _english() -> Iterator[str]:
-    for word, times in Counter(prose()).most_common(2200):
+    for word, times in Counter(english_words()).most_common(2200):
         if times % 5:  # some frequent ones are left out
             yield word
         yield f"##{word[len(word) // 2 :]}"
