@@ -10,14 +10,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.ingest.tokenizers import layout
 from headrace.ingest.vocabulary import SPECIAL_TOKENS
 from headrace.schemas.errors import UsageError
 
 _VOCABULARY = "vocab.txt"
-_SETTINGS = "tokenizer_config.json"
 
 #: Files of other tokenizers, and what was added to one: they would be read in place of the vocabulary, or beside it.
-_OTHERS = ("tokenizer.json", "added_tokens.json", "special_tokens_map.json")
+_OTHERS = ("tokenizer.json", layout.ADDED_TOKENS, layout.SPECIAL_TOKENS)
 _OTHER_KINDS = "*.model"
 
 
@@ -25,7 +25,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
     """Raises UsageError where a vocabulary would be overwritten without `force`, or not be read once it is there."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--out: {folder} is not a folder: name one")
-    there = [name for name in (_VOCABULARY, _SETTINGS) if (folder / name).exists()]
+    there = [name for name in (_VOCABULARY, layout.CONFIG) if (folder / name).exists()]
     if there and not force:
         raise UsageError(f"--out: {folder / there[0]} is there already: name another folder, or overwrite with --force")
     others = [folder / name for name in _OTHERS if (folder / name).exists()] or sorted(folder.glob(_OTHER_KINDS))
@@ -40,7 +40,7 @@ def write(folder: Path, tokens: Sequence[str], *, cased: bool, force: bool) -> P
     try:
         folder.mkdir(parents=True, exist_ok=True)
         check_folder(folder, force=force)
-        _replace(folder / _SETTINGS, f"{content}\n")
+        _replace(folder / layout.CONFIG, f"{content}\n")
         _replace(folder / _VOCABULARY, "".join(f"{token}\n" for token in tokens))
     except OSError as error:
         raise UsageError(f"--out: {folder} cannot be written ({error.strerror}): name another folder") from error
