@@ -1,8 +1,9 @@
 """Bulk messages: an Arrow IPC stream of many records -> raw values by row.
 
-The stream is read to its end mark, validated in full and converted before any row is used, so a truncated or damaged
-message is one dead letter, always the same one, and never some rows and a dead letter. Columns are named as JSON
-fields are; a dotted name reaches into structs. Cost: O(message); values pass through Python, as those of JSON do.
+The stream is read to its end mark and validated in full before any row is used, so a truncated or damaged message is
+one dead letter, always the same one, and never some rows and a dead letter. Columns are named as JSON fields are; a
+dotted name reaches into structs. Cost: O(message). Columns of the usual types stay in Arrow (columns.py); the values of
+others pass through Python, all of them before any row is used.
 
 Bounds (bulk_bounds.py, with their reasons), checked before anything is converted: 250 000 rows, 4 000 000 values and
 256 MB written out in a message, bodies not compressed. Whatever a column holds, it gives values or a dead letter: a
@@ -13,6 +14,7 @@ row's JSON when another column has it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -22,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.ingest.bulk_bounds import check_weight, look_ahead, weigh
+from headrace.ingest.columns import Column, Columns, Field, is_usual
 from headrace.ingest.fields import Raw
 from headrace.pipeline.config import FieldNames
 from headrace.schemas.errors import BadRecord, Reason
@@ -52,7 +55,17 @@ class Bulk:
     """A whole message, valid in every byte."""
 
     table: pa.Table
-    raws: list[Raw]  # one per row
+    fields: Columns
+
+    def columns(self, start: int, stop: int) -> Columns:
+        """The five fields of rows `start` to `stop`."""
+        text, pair, label, id_, timestamp = (_part(column, start, stop) for column in self.fields)
+        return text, pair, label, id_, timestamp
+
+    def raws(self, rows: Sequence[int]) -> list[Raw]:
+        """The values of these rows as `fields.check` knows them."""
+        columns = [_of_rows(column, rows, field) for field, column in zip(Field, self.fields, strict=True)]
+        return list(zip(*columns, strict=True))
 
     def row_json(self, row: int) -> bytes:
         """One row as a JSON object, for its dead letter. Never raises: what has no JSON form is told by its type."""
@@ -65,30 +78,41 @@ def read(value: bytes, names: FieldNames) -> Bulk:
     table = _read_stream(value)
     if not table.num_rows:
         raise BadRecord(Reason.INVALID_ARROW, "the Arrow stream holds no rows")
-    text = _values(table, names.text)
+    text = _field(table, names.text, Field.TEXT)
     if text is None:
         raise BadRecord(
             Reason.MISSING_TEXT,
             f"the Arrow stream has no column {names.text!r} (text.fields.text) with values, it has "
             f"{table.schema.names[:_NAMED]}",
         )
-    others = [_values(table, name) for name in (names.pair, names.label, names.id)]
-    columns = [text, *others, _values(table, names.timestamp, times=True)]
-    absent = [None] * table.num_rows
-    return Bulk(table, list(zip(*(column or absent for column in columns), strict=True)))
+    pair = _field(table, names.pair, Field.PAIR)
+    label = _field(table, names.label, Field.LABEL)
+    id_ = _field(table, names.id, Field.ID)
+    return Bulk(table, (text, pair, label, id_, _field(table, names.timestamp, Field.TIMESTAMP)))
 
 
-def _values(table: pa.Table, name: str, *, times: bool = False) -> list[Any] | None:
-    """Values of a field as `fields.check` knows them; None where there is no such column, or one of nulls only."""
+def _field(table: pa.Table, name: str, field: Field) -> Column:
+    """A field as columns.py takes it; None where there is no such column, or one of nulls only."""
     try:
         column = _column(table, name)
         if column is None or pa.types.is_null(column.type):
             return None
-        return _times(column) if times else _plain(column)
+        return column if is_usual(column.type, field) else _values(column, field)
     except FOREIGN as error:
         raise BadRecord(
             Reason.INVALID_ARROW, f"column {name!r} cannot be read: {type(error).__name__}: {str(error)[:200]}"
         ) from error
+
+
+def _values(column: pa.ChunkedArray, field: Field) -> list[Any]:
+    """Values as `fields.check` knows them."""
+    return _times(column) if field is Field.TIMESTAMP else _plain(column)
+
+
+def _part(column: Column, start: int, stop: int) -> Column:
+    if isinstance(column, pa.ChunkedArray):
+        return column.slice(start, stop - start)
+    return None if column is None else column[start:stop]
 
 
 def _read_stream(value: bytes) -> pa.Table:
@@ -162,6 +186,15 @@ def _times(column: pa.ChunkedArray) -> list[Any]:
         times: list[Any] = column.cast(pa.int64()).to_pylist()
         return times
     return _plain(column)
+
+
+def _of_rows(column: Column, rows: Sequence[int], field: Field) -> list[Any]:
+    """Values of some rows."""
+    if column is None:
+        return [None] * len(rows)
+    if isinstance(column, list):
+        return [column[row] for row in rows]
+    return _values(column.take(pa.array(rows, pa.int64())), field)
 
 
 def _json(column: pa.ChunkedArray, row: int) -> orjson.Fragment:

@@ -1,49 +1,45 @@
 """Decode: a run of messages -> RECORDS batches, dead letters, and the positions behind them.
 
-    messages ──┬─ JSON, plain text ── one tight loop over the run ──> one batch for many messages
-               └─ Arrow stream ────── read whole, checked ──────────> one batch for every `BULK_ROWS` rows
+    messages ──┬─ JSON, plain text ── scanned together (scan.py) ─────┐
+               └─ Arrow stream ────── read whole, checked (bulk.py) ──┴─> columns ──> one batch for many records
+                                                                             └─ rows left open ──> values, one by one
 
-Every message gives rows or dead letters, never nothing, and the same ones each time it is read. A `Decoded` carries,
-for each partition it touched, the next unread record: all that a commit has to say.
+Records are decided as columns where their types allow it (columns.py). What is left open, and all that is bad, is
+decided one by one (formats.py, fields.py). Every message gives rows or dead letters, never nothing, and the same ones
+each time it is read. A `Decoded` carries, for each partition it touched, the next unread record: all that a commit has
+to say.
 
-Cost: a few microseconds a record. Memory: `RUN_BYTES` of text at a time, or one bulk message.
+Memory: `RUN_BYTES` of text at a time, or one bulk message, of which a batch takes `BULK_ROWS` rows.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import orjson
+import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.ingest import columns, scan
 from headrace.ingest.bulk import FOREIGN, Bulk, read
+from headrace.ingest.columns import Field
 from headrace.ingest.dead_letters import DeadLetter
-from headrace.ingest.fields import Check, FieldRules, Inexact, Pick, Raw, Values, checker, picker
+from headrace.ingest.fields import Check, Inexact, Raw, Values, checker
+from headrace.ingest.formats import Rules, content_type, detect, form_of, one_by_one
 from headrace.pipeline.topics import Message
 from headrace.schemas.errors import BadRecord, Reason, UsageError
 from headrace.schemas.position import Position
-from headrace.schemas.record import ARROW_TYPE, JSON_TYPE, RECORDS, SPLIT_TYPE, TEXT_TYPE, Origin, TextFormat
+from headrace.schemas.record import JSON_TYPE, RECORDS, Origin, TextFormat
 
 RUN_BYTES = 1_000_000
 BULK_ROWS = 4096
 
-_BOM = b"\xef\xbb\xbf"
-_TYPES = {TextFormat.JSON: JSON_TYPE, TextFormat.TEXT: TEXT_TYPE, TextFormat.ARROW: ARROW_TYPE}
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How the messages of a text topic are read."""
-
-    topic: str
-    format: TextFormat
-    fields: FieldRules
+_ARROW = scan.OTHER + 1
+_VALUE_FIELDS = list(RECORDS)[: len(Field)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,7 @@ class Decoded:
         origin = Origin(self.rules.topic, message.partition, message.offset, row)
         if self.bulk is not None:
             return DeadLetter(origin, reason, detail, JSON_TYPE, self.bulk.row_json(row))
-        kind = _content_type(message, _form(message, self.rules.format))
+        kind = content_type(message, form_of(message, self.rules))
         return DeadLetter(origin, reason, detail, kind, message.value)
 
 
@@ -77,187 +73,157 @@ def decode(messages: Sequence[Message], rules: Rules, positions: Mapping[int, Po
 
     Raises UsageError for a position inside a message that is not bulk any more.
     """
-    pick, check = picker(rules.fields.names), checker(rules.fields)
-    run = _Run(rules)
-    run_bytes = 0
-    for message in messages:
-        done = _rows_done(message, positions)
-        refused = None
-        try:
-            form = _form(message, rules.format)
-        except BadRecord as error:
-            form, refused = TextFormat.JSON, error
-        if form is TextFormat.ARROW:
-            if run.next:
-                yield run.finish()
-                run, run_bytes = _Run(rules), 0
-            yield from _bulk(message, rules, done)
-            continue
-        if done:
-            raise _moved(rules.topic, message, done)
-        try:
-            if refused is not None:
-                raise refused
-            if form is TextFormat.JSON:
-                values = _json(message.value, pick, check)
-            else:
-                values = _text(message.value, rules.fields)
-        except BadRecord as error:
-            run.refuse(message, 0, error, _content_type(message, form), message.value)
+    inside = {partition: position for partition, position in positions.items() if position.row}
+    if not messages:
+        return
+    _, _, _, bodies, _, headers = zip(*messages, strict=True)
+    forms = _forms(messages, any(headers), rules)
+    sizes = np.cumsum(np.fromiter(map(len, bodies), np.int64, len(bodies)))
+    cuts = np.flatnonzero(forms == _ARROW)
+    begin = done_bytes = 0
+    while begin < len(messages):
+        first = messages[begin]
+        if forms[begin] == _ARROW:
+            end = begin + 1
+            yield from _bulk(first, rules, _rows_done(first, inside))
         else:
-            run.add(message, 0, values)
-        run.next[message.partition] = (message.offset + 1, 0)
-        run_bytes += len(message.value)
-        if run_bytes >= RUN_BYTES:
-            yield run.finish()
-            run, run_bytes = _Run(rules), 0
-    if run.next:
-        yield run.finish()
+            cut = np.searchsorted(cuts, begin)
+            full = int(np.searchsorted(sizes, done_bytes + RUN_BYTES)) + 1
+            end = min(full, int(cuts[cut]) if cut < len(cuts) else len(messages))
+            yield _run(messages[begin:end], forms[begin:end], rules, inside)
+        begin, done_bytes = end, int(sizes[end - 1])
 
 
-def detect(message: Message) -> TextFormat:
-    """What `auto` takes a message for. Raises BadRecord for a split: the run goes on without it."""
-    header = message.header("content-type") if message.headers else None
-    if header is not None:
-        kind = header.partition(b";")[0].strip().lower().decode(errors="replace")
-        if kind == SPLIT_TYPE:
-            raise BadRecord(
-                Reason.INVALID_SPLIT,
-                "the message points at a file (a split), and nothing reads splits yet: publish the file's lines with "
-                "`headrace publish FILE`",
-            )
-        if kind == ARROW_TYPE:
-            return TextFormat.ARROW
-        if kind in (JSON_TYPE, "text/json") or kind.endswith("+json"):
-            return TextFormat.JSON
-        if kind.startswith("text/"):
-            return TextFormat.TEXT
-    value = message.value
-    start = len(_BOM) if value.startswith(_BOM) else 0
-    return TextFormat.JSON if value[start : start + 1] == b"{" else TextFormat.TEXT
+def _forms(messages: Sequence[Message], some_headers: bool, rules: Rules) -> npt.NDArray[np.uint8]:
+    """What the scan is to take each message for, or _ARROW."""
+    codes = {TextFormat.TEXT: scan.PLAIN, TextFormat.ARROW: _ARROW, TextFormat.AUTO: scan.GUESS}
+    codes[TextFormat.JSON] = scan.JSON if scan.can_scan(rules.fields.names) else scan.OTHER
+    forms = np.full(len(messages), codes[rules.format], np.uint8)
+    sure = codes[TextFormat.JSON] == scan.JSON
+    if rules.format is TextFormat.AUTO and (some_headers or not sure):
+        for index, message in enumerate(messages):
+            if message.headers or not sure:
+                try:
+                    forms[index] = codes[detect(message)]
+                except BadRecord:  # whose reason is told where it is refused
+                    forms[index] = scan.OTHER
+    return forms
 
 
-def _form(message: Message, configured: TextFormat) -> TextFormat:
-    return configured if configured is not TextFormat.AUTO else detect(message)
-
-
-class _Run:
-    """Columns under construction."""
-
-    __slots__ = ("_bad", "_messages", "_rows", "_rules", "_values", "next")
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        self._values: list[Values] = []
-        self._messages: list[Message] = []
-        self._rows: list[int] = []
-        self._bad: list[DeadLetter] = []
-        self.next: dict[int, tuple[int, int]] = {}
-
-    def add(self, message: Message, row: int, values: Values) -> None:
-        self._values.append(values)
-        self._messages.append(message)
-        self._rows.append(row)
-
-    def refuse(self, message: Message, row: int, error: BadRecord, content_type: str, value: bytes) -> None:
-        origin = Origin(self._rules.topic, message.partition, message.offset, row)
-        self._bad.append(DeadLetter(origin, error.reason, error.detail, content_type, value))
-
-    def finish(self, bulk: Bulk | None = None) -> Decoded:
-        texts, pairs, labels, ids, times = zip(*self._values, strict=True) if self._values else ((),) * 5
-        ends = np.cumsum([0, *map(len, labels)], dtype=np.int32)
-        messages = self._messages
-        columns: list[Any] = [texts, pairs, None, ids, times]
-        columns += [
-            [message.timestamp_ms for message in messages],
-            [message.partition for message in messages],
-            [message.offset for message in messages],
-            self._rows,
-        ]
-        arrays = [
-            pa.ListArray.from_arrays(ends, pa.array(list(chain.from_iterable(labels)), pa.string()))
-            if column is None
-            else pa.array(column, kind.type)
-            for column, kind in zip(columns, RECORDS, strict=True)
-        ]
-        records = pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
-        return Decoded(records, self._bad, self.next, self._rules, messages, bulk)
-
-
-def _json(value: bytes, pick: Pick, check: Check) -> Values:
-    try:
-        record = orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        record = _explain(value, error)
-    if type(record) is not dict:
-        raise BadRecord(Reason.INVALID_JSON, f"a record is a JSON object, this is a {type(record).__name__}")
-    try:
-        return check(pick(record))
-    except Inexact:
-        # A number beyond what a float holds, such as a long id: once more, with every digit.
+def _run(
+    messages: Sequence[Message], forms: npt.NDArray[np.uint8], rules: Rules, inside: Mapping[int, Position]
+) -> Decoded:
+    """Messages of one record each."""
+    for message in messages if inside else ():
+        if done := _rows_done(message, inside):
+            raise _moved(rules.topic, message, done)
+    partitions, offsets, times_ms, bodies = (list(map(itemgetter(place), messages)) for place in range(4))
+    fields, unscanned = scan.scan(bodies, forms, rules.fields.names)
+    arrays, left_open = columns.check(fields, len(messages), rules.fields)
+    left_open |= unscanned
+    closed: dict[int, Values] = {}
+    bad = []
+    values_of = one_by_one(rules)
+    for index in np.flatnonzero(left_open).tolist():
+        message = messages[index]
         try:
-            exact = json.loads(value, parse_float=Decimal, parse_int=Decimal)
-        except (ValueError, ArithmeticError, RecursionError) as error:
-            raise BadRecord(Reason.INVALID_FIELD, f"a number that cannot be read: {error}") from error
-        return check(pick(exact))
-
-
-def _explain(value: bytes, error: orjson.JSONDecodeError) -> Any:
-    """Say why JSON could not be read; a byte order mark in front is forgiven."""
-    if value.startswith(_BOM):
-        try:
-            return orjson.loads(value[len(_BOM) :])
-        except orjson.JSONDecodeError as behind:
-            error = behind
-    try:
-        value.decode()
-    except UnicodeDecodeError as broken:
-        raise BadRecord(Reason.INVALID_UTF8, f"{broken.reason} at byte {broken.start}") from error
-    raise BadRecord(Reason.INVALID_JSON, str(error)) from error
-
-
-def _text(value: bytes, rules: FieldRules) -> Values:
-    try:
-        text = value.decode()
-    except UnicodeDecodeError as error:
-        raise BadRecord(Reason.INVALID_UTF8, f"{error.reason} at byte {error.start}") from error
-    text = text.removeprefix("\ufeff")
-    if not text or text.isspace():
-        raise BadRecord(Reason.EMPTY_TEXT, "the message is empty")
-    if len(value) > rules.max_text_bytes:
-        raise BadRecord(
-            Reason.TEXT_TOO_LONG, f"{len(value)} bytes, ingest.max_text_bytes allows {rules.max_text_bytes}"
-        )
-    return text, None, (), None, None
+            closed[index] = values_of(message)
+        except BadRecord as error:
+            origin = Origin(rules.topic, message.partition, message.offset)
+            bad.append(DeadLetter(origin, error.reason, error.detail, _kind(message, rules), message.value))
+    origins = [pa.array(times_ms, pa.timestamp("ms")), pa.array(partitions, pa.int32()), pa.array(offsets, pa.int64())]
+    rows = pa.array(np.zeros(len(messages), np.int64))
+    records, kept = _merged([*arrays, *origins, rows], left_open, closed)
+    last = dict(zip(partitions, offsets, strict=True))
+    following = {partition: (offset + 1, 0) for partition, offset in last.items()}
+    return Decoded(
+        records, bad, following, rules, messages if kept is None else [messages[index] for index in kept.tolist()]
+    )
 
 
 def _bulk(message: Message, rules: Rules, done: int) -> Iterator[Decoded]:
     """Rows of a bulk message from row `done` on, `BULK_ROWS` at a time."""
-    following = (message.offset + 1, 0)
-    run = _Run(rules)
-    check = checker(rules.fields)
+    partition, following = message.partition, (message.offset + 1, 0)
     try:
         bulk = read(message.value, rules.fields.names)
     except BadRecord as error:
         if done:
             raise _moved(rules.topic, message, done) from error
-        run.refuse(message, 0, error, _content_type(message, TextFormat.ARROW), message.value)
-        run.next[message.partition] = following
-        yield run.finish()
+        origin = Origin(rules.topic, partition, message.offset)
+        letter = DeadLetter(origin, error.reason, error.detail, content_type(message, TextFormat.ARROW), message.value)
+        yield Decoded(pa.RecordBatch.from_pylist([], RECORDS), [letter], {partition: following}, rules, [])
         return
-    count = len(bulk.raws)
+    count = bulk.table.num_rows
     if done >= count:
         raise _moved(rules.topic, message, done)
     for start in range(done, count, BULK_ROWS):
         stop = min(start + BULK_ROWS, count)
-        for row in range(start, stop):
-            try:
-                run.add(message, row, _checked(check, bulk.raws[row]))
-            except BadRecord as error:
-                run.refuse(message, row, error, JSON_TYPE, bulk.row_json(row))
-        run.next[message.partition] = (message.offset, stop) if stop < count else following
-        yield run.finish(bulk)
-        run = _Run(rules)
+        decoded = _bulk_rows(message, bulk, range(start, stop), rules)
+        decoded.next[partition] = (message.offset, stop) if stop < count else following
+        yield decoded
+
+
+def _bulk_rows(message: Message, bulk: Bulk, rows: range, rules: Rules) -> Decoded:
+    count = len(rows)
+    arrays, left_open = columns.check(bulk.columns(rows.start, rows.stop), count, rules.fields)
+    closed: dict[int, Values] = {}
+    bad = []
+    check = checker(rules.fields)
+    indices = np.flatnonzero(left_open).tolist()
+    for index, raw in zip(indices, bulk.raws([rows[index] for index in indices]), strict=True):
+        try:
+            closed[index] = _checked(check, raw)
+        except BadRecord as error:
+            origin = Origin(rules.topic, message.partition, message.offset, rows[index])
+            bad.append(DeadLetter(origin, error.reason, error.detail, JSON_TYPE, bulk.row_json(rows[index])))
+    origins = [
+        pa.repeat(pa.scalar(message.timestamp_ms, pa.timestamp("ms")), count),
+        pa.repeat(pa.scalar(message.partition, pa.int32()), count),
+        pa.repeat(pa.scalar(message.offset, pa.int64()), count),
+        pa.array(np.arange(rows.start, rows.stop, dtype=np.int64)),
+    ]
+    records, _ = _merged([*arrays, *origins], left_open, closed)
+    return Decoded(records, bad, {}, rules, [message] * records.num_rows, bulk)
+
+
+def _merged(
+    arrays: list[pa.Array], left_open: columns.Mask, closed: Mapping[int, Values]
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int64] | None]:
+    """Records of the rows that were decided as columns and of those `closed` since, in their order.
+
+    Also which rows these are; None where they are all.
+    """
+    if not left_open.any():
+        return pa.RecordBatch.from_arrays(arrays, schema=RECORDS), None
+    kept = np.concatenate([np.flatnonzero(~left_open), np.fromiter(closed, np.int64, len(closed))])
+    order = np.argsort(kept)
+    kept, places = kept[order], pa.array(order)
+    decided = [array.filter(pa.array(~left_open)) for array in arrays[: len(Field)]]
+    chosen = [
+        pa.concat_arrays([array, one_by_one]).take(places)
+        for array, one_by_one in zip(decided, _arrays(list(closed.values())), strict=True)
+    ]
+    chosen += [array.take(pa.array(kept)) for array in arrays[len(Field) :]]
+    return pa.RecordBatch.from_arrays(chosen, schema=RECORDS), kept
+
+
+def _arrays(values: Sequence[Values]) -> list[pa.Array]:
+    fields: list[Any] = [list(field) for field in zip(*values, strict=True)] or [[]] * len(Field)
+    ends = np.cumsum([0, *map(len, fields[Field.LABEL])], dtype=np.int32)
+    labels = pa.array(list(chain.from_iterable(fields[Field.LABEL])), pa.string())
+    return [
+        pa.ListArray.from_arrays(ends, labels) if field is Field.LABEL else pa.array(column, kind.type)
+        for field, column, kind in zip(Field, fields, _VALUE_FIELDS, strict=True)
+    ]
+
+
+def _kind(message: Message, rules: Rules) -> str:
+    """The content type of a message that may be none that is read."""
+    try:
+        form = form_of(message, rules)
+    except BadRecord:
+        form = TextFormat.JSON
+    return content_type(message, form)
 
 
 def _checked(check: Check, raw: Raw) -> Values:
@@ -279,8 +245,3 @@ def _moved(topic: str, message: Message, done: int) -> UsageError:
         f"{topic}/{message.partition}@{message.offset} was read up to row {done} and has no such row now: set "
         "text.format and text.fields back to what they were until ingest has passed it"
     )
-
-
-def _content_type(message: Message, form: TextFormat) -> str:
-    header = message.header("content-type")
-    return header.decode(errors="replace") if header is not None else _TYPES[form]

@@ -25,8 +25,8 @@ MAX_LABELS = 64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_FIRST_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
-_LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+FIRST_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _EXACT = 2.0**53  # floats from here on may stand for another number than was written
 _MAX_DIGITS = 400  # more than any double needs, and `1e-999999999` must not become a gigabyte of zeros
 _BASIC_DATE_CHARS = 8  # 20261123 is a date, longer digits are milliseconds
@@ -199,7 +199,7 @@ def _timestamp_ms(value: Any, name: str) -> int | None:
         time_ms = _whole(value, name)
     else:
         raise BadRecord(Reason.INVALID_FIELD, f"{name!r} is {_article(value)}, ISO 8601 or milliseconds are expected")
-    if not _FIRST_MS <= time_ms <= _LAST_MS:
+    if not FIRST_MS <= time_ms <= LAST_MS:
         raise BadRecord(Reason.INVALID_FIELD, f"{name!r} lies outside the years 1 to 9999 (milliseconds are expected)")
     return time_ms
 

@@ -19,11 +19,10 @@ import pyarrow as pa
 
 from headrace.ingest import tokenizers
 from headrace.ingest.backlog import Backlog, BacklogGroups
-from headrace.ingest.config import IngestConfig, TokenizerConfig
+from headrace.ingest.config import IngestConfig, LongText, TokenizerConfig
 from headrace.ingest.decode import Rules
 from headrace.ingest.fields import FieldRules
 from headrace.ingest.numbers import Numbers
-from headrace.ingest.rows import check_long_text
 from headrace.ingest.start import Beginning, resolve_start
 from headrace.ingest.worker import IngestWorker, Work
 from headrace.pipeline import names
@@ -67,7 +66,6 @@ class StageArgs(Settings):
 
 def prepare(broker: Broker, args: StageArgs) -> None:
     """In the parent, before workers are spawned: what can be wrong for all of them is found here, once."""
-    check_long_text(args.tokenizer.long_text)
     beginning = Beginning(args.ingest.start, _load(args.tokenizer).fingerprint)
     ensure_topics(broker, args.plan())
     resolve_start(broker, names.ingest_group(args.name), args.text.topic, args.tokens.topic, beginning)
@@ -90,7 +88,6 @@ def work(args: dict[str, Any], channel: Channel) -> None:
 
 
 def _work(args: StageArgs, shape: Shape) -> Work:
-    check_long_text(args.tokenizer.long_text)
     tokenizer = _load(args.tokenizer)
     return Work(
         name=f"{args.name}.ingest.{socket.gethostname()}.{args.slot}",
@@ -115,4 +112,9 @@ def _work(args: StageArgs, shape: Shape) -> Work:
 
 
 def _load(settings: TokenizerConfig) -> tokenizers.Tokenizer:
-    return tokenizers.load(settings.path, lowercase=settings.lowercase, max_tokens=settings.max_tokens)
+    return tokenizers.load(
+        settings.path,
+        lowercase=settings.lowercase,
+        max_tokens=settings.max_tokens,
+        split=settings.long_text is LongText.SPLIT,
+    )

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Message as Event
 
 from headrace.pipeline.kafka_client import ASK_WAIT_S, CONSUMER_DEFAULTS, CONSUMER_FIXED, NO_TOPIC, Link, retriable
 from headrace.pipeline.topics import CURE_OF_READERS, Fetched, Message
@@ -37,6 +38,7 @@ class Feed:
         self._all_paused = False
         self._eof: dict[int, int] = {}  # offset of the last PARTITION_EOF that no message followed
         self._failed: HeadraceError | None = None  # repeated until a seek: librdkafka tells it once
+        self._taken_bytes = 0  # by the poll under way
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -82,18 +84,20 @@ class Feed:
         fetched = Fetched()
         first = self.consumer.poll(wait_s)
         batch = [] if first is None else [first]
-        size_bytes = 0
+        self._taken_bytes = 0
         while batch:
-            for event in batch:
-                if event.error() is not None:
-                    self._hear(event)
-                    continue
-                message = _message(event)
-                self._eof.pop(message.partition, None)
-                fetched.messages.append(message)
-                size_bytes += len(message.value)
+            if any(map(Event.error, batch)):  # an end or an error among them: one by one, for their order counts
+                for event in batch:
+                    if event.error() is not None:
+                        self._hear(event)
+                    else:
+                        fetched.messages += self._messages([event])
+            else:
+                fetched.messages += self._messages(batch)
             room = max_messages - len(fetched.messages)
-            batch = self.consumer.consume(min(room, CHUNK), 0) if room > 0 and size_bytes < MAX_POLL_BYTES else []
+            batch = (
+                self.consumer.consume(min(room, CHUNK), 0) if room > 0 and self._taken_bytes < MAX_POLL_BYTES else []
+            )
         if len(fetched.messages) > max_messages:
             raise RuntimeError("the client delivered a message of a paused partition")
         if not fetched.messages:
@@ -102,6 +106,23 @@ class Feed:
             self._link.check(lambda: self.consumer.list_topics(self._topic, timeout=ASK_WAIT_S))
         fetched.at_end = self._at_end()
         return fetched
+
+    def _messages(self, events: Sequence[Any]) -> list[Message]:
+        """What was fetched, column by column: no Python code runs for a single message."""
+        partitions = list(map(Event.partition, events))
+        values = [value or b"" for value in map(Event.value, events)]
+        headers = [
+            tuple((name, value or b"") for name, value in given) if given else ()
+            for given in map(Event.headers, events)
+        ]
+        times_ms = [moment for _, moment in map(Event.timestamp, events)]
+        for partition in self._eof.keys() & set(partitions):
+            del self._eof[partition]
+        self._taken_bytes += sum(map(len, values))
+        columns = zip(
+            partitions, map(Event.offset, events), times_ms, values, map(Event.key, events), headers, strict=True
+        )
+        return list(map(Message._make, columns))
 
     def _check(self) -> None:
         if self._failed is not None:
@@ -193,15 +214,3 @@ class KafkaReader:
 
     def close(self) -> None:
         self._feed.consumer.close()
-
-
-def _message(event: Any) -> Message:
-    headers = event.headers()
-    return Message(
-        event.partition(),
-        event.offset(),
-        event.timestamp()[1],
-        event.value() or b"",
-        event.key(),
-        tuple((name, value or b"") for name, value in headers) if headers else (),
-    )

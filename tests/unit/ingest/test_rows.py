@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-import pytest
+import numpy as np
+import pyarrow as pa
 
 from headrace.ingest.config import LongText
-from headrace.ingest.rows import check_long_text, tokenize
-from headrace.ingest.tokenizers import Tokenizer
-from headrace.schemas.errors import Reason, UsageError
-from headrace.schemas.tokens import tokens_schema
+from headrace.ingest.rows import count_by_partition, tokenize
+from headrace.ingest.tokenizers import Encoded, Tokenizer
+from headrace.schemas import tokens
+from headrace.schemas.errors import Reason
+from headrace.schemas.tokens import TokensMeta, tokens_schema
 from tests.unit.ingest.tools import bulk, decode_all, message, rules
 
 LONG = "交通" * 50
@@ -48,7 +51,48 @@ def test_a_long_row_of_a_bulk_message_is_a_dead_letter_with_that_row(tokenizer: 
     assert json.loads(letter.value) == {"text": LONG, "label": "b"}
 
 
-def test_split_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="not available with this tokenizer"):
-        check_long_text(LongText.SPLIT)
-    check_long_text(LongText.TRUNCATE)
+class Splitting:
+    """Every character of a text a row; a text of more than three is more than `part` can count."""
+
+    fingerprint, special_ids, vocab_size = "f" * 64, {"cls": 2}, 30_000
+
+    def encode(self, texts: pa.StringArray, pairs: pa.StringArray | None) -> Encoded:
+        lengths = [len(text) if len(text) <= 3 else 0 for text in texts.to_pylist()]
+        text_of = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        part = np.array([part for length in lengths for part in range(length)], np.uint16)
+        return Encoded(
+            input_ids=pa.array([[2, number] for number in part.tolist()], pa.list_(pa.uint16())),
+            pair_start=None,
+            too_long=pa.array([length != 1 for length in lengths]),
+            word_start=pa.array([[False, True]] * len(part), pa.list_(pa.bool_())),
+            text_of=text_of,
+            part=part,
+        )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        raise NotImplementedError
+
+
+def test_the_parts_of_a_text_share_its_columns_and_are_one_record() -> None:
+    messages = [
+        message({"text": text, "id": text, "label": ["a", text]}, partition=offset % 2, offset=offset)
+        for offset, text in enumerate(["x", "yyy", "zzzz", "vv"])
+    ]
+    rows, bad = tokenize(decode_all(messages, rules()), Splitting(), LongText.SPLIT)
+    assert rows.schema == tokens_schema(30_000, words=True)
+    assert rows.column("id").to_pylist() == ["x", "yyy", "yyy", "yyy", "vv", "vv"]
+    assert rows.column("part").to_pylist() == [0, 0, 1, 2, 0, 1]
+    assert rows.column("offset").to_pylist() == [0, 1, 1, 1, 3, 3]
+    assert rows.column("labels").to_pylist()[3] == ["a", "yyy"]
+    assert len(set(rows.column("bucket").to_pylist())) == 3
+    assert count_by_partition(rows) == {0: (1, 2), 1: (2, 10)}
+    (letter,) = bad
+    assert (letter.reason, letter.origin.offset) == (Reason.TEXT_TOO_LONG, 2)
+    assert "more than 65536 parts" in letter.detail
+
+
+def test_where_no_text_is_long_a_splitting_tokenizer_gives_a_row_each() -> None:
+    rows, bad = tokenize(decode_all([message("a"), message("b", offset=1)], rules()), Splitting(), LongText.SPLIT)
+    assert (rows.column("offset").to_pylist(), bad) == ([0, 1], [])
+    decoded, _ = tokens.decode(tokens.encode(rows, TokensMeta("f" * 64, 30_000, {"cls": 2})))
+    assert decoded.column("word_start").to_pylist() == [[False, True]] * 2

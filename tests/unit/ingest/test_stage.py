@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headrace.ingest.config import IngestConfig, LongText, TokenizerConfig
+from headrace.ingest.config import IngestConfig, TokenizerConfig
 from headrace.ingest.stage import StageArgs, prepare, work
 from headrace.pipeline.child import Channel
 from headrace.pipeline.config import BrokerConfig, TextConfig, TokensConfig
@@ -115,12 +115,6 @@ class TestPrepare:
         with pytest.raises(UsageError, match=r"^tokenizer: .*orders\.ingest.*new `name`"):
             prepare(broker, changed)
         prepare(broker, changed.revised(name="others"))
-
-    def test_long_text_split_is_not_there_yet(self, broker: LocalBroker, args: StageArgs) -> None:
-        path = args.tokenizer.path
-        with pytest.raises(UsageError, match="split"):
-            prepare(broker, args.revised(tokenizer=TokenizerConfig(path=path, long_text=LongText.SPLIT)))
-
 
 class TestWork:
     def test_reads_until_told_to_stop_and_reports(self, broker: LocalBroker, running: Running) -> None:
