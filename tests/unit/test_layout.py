@@ -47,7 +47,7 @@ WHEN_LOADED = {
         ),
     ),
     "confluent_kafka": ("pipeline/kafka*.py", "tests/*.py", "bench/*.py"),
-    "numba": ("ingest/tokenizers/*.py",),
+    "numba": ("ingest/compiled.py",),
 }
 IN_A_FUNCTION = {
     **dict.fromkeys(PADDLE, ("trainer/*.py", "src/headrace/commands/*.py", "tests/*.py", "bench/*.py")),

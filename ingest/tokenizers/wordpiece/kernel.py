@@ -95,8 +95,8 @@ def _begins_literal(data, at, end, literals, literal_ends, fold):  # type: ignor
 
 
 @inlined
-def _run(data, start, end, actions, out, at, stop):  # type: ignore[no-untyped-def]
-    """Write ids while three-byte characters follow that are words of their own; where text and output stand then.
+def _run(data, start, end, actions, out, at, stop, marks, flags):  # type: ignore[no-untyped-def]
+    """Write ids while three-byte characters follow that are words of their own; where text and output stand, and flags.
 
     The same as the loop that calls it does, one branch a condition: most of a Chinese text ends here. Unsigned
     indices spare Numba's test for negative ones.
@@ -122,10 +122,13 @@ def _run(data, start, end, actions, out, at, stop):  # type: ignore[no-untyped-d
         action = actions[code_point]
         if action & KIND > EMIT_SYMBOL:
             break
+        if marks is not None:
+            marks[to] = flags | np.int64(code_point) | (mark.CJK if action & KIND == EMIT_CJK else 0)
+            flags = 0
         out[to] = action >> ACTION_BITS
         to += one
         i += three
-    return np.int64(i), np.int64(to)
+    return np.int64(i), np.int64(to), flags
 
 
 @inlined
@@ -185,8 +188,8 @@ def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_e
         outcome = DONE
         stop = begin + limit
         while i < end:
-            if length == 0 and marks is None:
-                i, at = _run(data, i, end, actions, out, at, stop)
+            if length == 0:
+                i, at, flags = _run(data, i, end, actions, out, at, stop, marks, flags)
                 if at > stop or i >= end:
                     break
             i, length = _letters(data, i, end, actions, word, length)

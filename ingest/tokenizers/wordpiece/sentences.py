@@ -1,8 +1,8 @@
 """Sentences: where a long text is cut into parts.
 
-The last sentence end that leaves a part within its bound; where no sentence ends, the last word; where one word fills
-the part, the bound. A sentence ends behind 。！？!?；;… and the quotes and brackets that close behind them, at a line
-break, and at a full stop with white space behind it.
+The last sentence end that leaves a part within its bound; where no sentence ends, the last word that punctuation does
+not follow; where one word fills the part, the bound. A sentence ends behind 。！？!?；;… and the quotes and brackets
+that close behind them, at a line break, and at a full stop with white space behind it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from headrace.ingest.tokenizers.wordpiece import marks as mark
 
 _ENDS = tuple(map(ord, "。！？…；!?;｡"))
 _CLOSERS = tuple(map(ord, "”’」』）》】)]\"'"))
+_PAUSES = tuple(map(ord, "，、,：:"))
 _FULL_STOP = ord(".")
 
 
@@ -24,7 +25,8 @@ def next_cut(ids, marks, begin, end, room, words):  # type: ignore[no-untyped-de
         if _sentence_begins(marks, begin, at):
             return at
     for at in range(begin + room, begin, -1):
-        if marks[at] & mark.PIECE == 0 and (not words or ids[at] & mark.WORD != 0):
+        word_begins = marks[at] & mark.PIECE == 0 and (not words or ids[at] & mark.WORD != 0)
+        if word_begins and not _belongs_before(marks[at]) and not _is_in(marks[at] & mark.CODE_POINT, _PAUSES):
             return at
     return begin + room
 
@@ -33,14 +35,20 @@ def next_cut(ids, marks, begin, end, room, words):  # type: ignore[no-untyped-de
 def _sentence_begins(marks, begin, at):  # type: ignore[no-untyped-def]
     if marks[at] & mark.LINE != 0:
         return True
-    here = marks[at] & mark.CODE_POINT
-    if here != 0 and marks[at] & mark.GAP == 0 and (_is_in(here, _ENDS) or _is_in(here, _CLOSERS)):
-        return False  # belongs to the sentence before
+    if _belongs_before(marks[at]):
+        return False
     before = at - 1
     while before > begin and _is_in(marks[before] & mark.CODE_POINT, _CLOSERS):
         before -= 1
     last = marks[before] & mark.CODE_POINT
     return _is_in(last, _ENDS) or (last == _FULL_STOP and marks[before + 1] & mark.GAP != 0)
+
+
+@inlined
+def _belongs_before(marked):  # type: ignore[no-untyped-def]
+    """Ends the sentence before it, or closes what encloses that."""
+    here = marked & mark.CODE_POINT
+    return marked & mark.GAP == 0 and (_is_in(here, _ENDS) or _is_in(here, _CLOSERS))
 
 
 @inlined

@@ -8,7 +8,7 @@ several (a Hangul syllable under NFD) points into `expansions`, which holds acti
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,18 +44,19 @@ class Tables:
 
 def build(spec: WordPieceSpec, literals: Collection[str]) -> Tables:
     """Work out the tables for texts in which `literals` are looked for."""
-    unknown = spec.vocabulary[spec.special["unk"]]
     actions = np.full(unicode.CODE_POINTS, REMOVE, np.int32)
     expansions = [0]
     items_per_byte = 1
     firsts = {token[0] for token in literals} | {token[0].swapcase() for token in literals if spec.lowercase}
     within = {char for token in literals for char in token} if spec.lowercase else set()
-    for char in unicode.present_chars():
-        if spec.split_cjk and unicode.is_plain_cjk(char) and char not in firsts:
-            actions[ord(char)] = spec.vocabulary.get(char, unknown) << ACTION_BITS | EMIT_CJK
-            continue
-        items = [_action(item, spec, unknown) for item in _become(char, spec)]
-        if SLOW in items or _hides_literal(char, within):
+    for char, category in unicode.present_chars():
+        spaced = spec.split_cjk and unicode.is_cjk(char)
+        if _stays(char, spec):
+            items = [_action(char, category, spaced, spec)]
+        else:
+            items = [_action(part, unicodedata.category(part), spaced, spec) for part in _become(char, spec)]
+            items = [item for item in items if item != REMOVE]
+        if SLOW in items or (within and _hides_literal(char, within)):
             action = SLOW
         elif char in firsts or len(items) > 1:
             action = len(expansions) << ACTION_BITS | (LITERAL if char in firsts else EXPAND)
@@ -67,32 +68,34 @@ def build(spec: WordPieceSpec, literals: Collection[str]) -> Tables:
     return Tables(actions, np.array(expansions, np.int32), items_per_byte)
 
 
+def _stays(char: str, spec: WordPieceSpec) -> bool:
+    """Neither case nor accents make another character of it: true of nearly all."""
+    return not (spec.lowercase and char.lower() != char) and (
+        not spec.strip_accents or unicodedata.is_normalized("NFD", char)
+    )
+
+
 def _hides_literal(char: str, within: Set[str]) -> bool:
     """Lower-cased it is part of a literal, and the kernel, folding ASCII alone, does not see it: the Kelvin sign."""
     return not char.isascii() and char.lower() != char and not within.isdisjoint(char.lower())
 
 
-def _become(char: str, spec: WordPieceSpec) -> Iterator[tuple[str, bool]]:
-    """The characters that one becomes, and whether each stands for itself as a CJK character."""
-    for lowered in char.lower() if spec.lowercase else char:
-        if unicode.is_removed(lowered):
-            continue
-        spaced = spec.split_cjk and unicode.is_cjk(lowered)
-        if unicode.is_space(lowered):
-            yield lowered, False
-        elif spec.strip_accents:
-            yield from ((part, spaced) for part in unicode.without_accents(lowered))
-        else:
-            yield lowered, spaced
+def _become(char: str, spec: WordPieceSpec) -> str:
+    """The characters that one becomes."""
+    lowered = char.lower() if spec.lowercase else char
+    return unicodedata.normalize("NFD", lowered) if spec.strip_accents else lowered
 
 
-def _action(item: tuple[str, bool], spec: WordPieceSpec, unknown: int) -> int:
-    char, spaced = item
-    if unicode.is_space(char):
+def _action(char: str, category: str, spaced: bool, spec: WordPieceSpec) -> int:
+    """What the kernel does at one of these."""
+    if unicode.is_space(char, category):
         return (char in LINE_BREAKS) << ACTION_BITS | SPACE
-    if spec.strip_accents and unicodedata.combining(char):
+    if unicode.is_removed(char, category) or (category == "Mn" and spec.strip_accents):
+        return REMOVE
+    if spec.strip_accents and category[0] == "M" and unicodedata.combining(char):
         return SLOW  # NFD puts it in order with its neighbours
-    if spaced or unicode.is_symbol(char):
+    if spaced or unicode.is_symbol(char, category):
         kind = EMIT_CJK if spaced else EMIT_SYMBOL
+        unknown = spec.vocabulary[spec.special["unk"]]
         return spec.vocabulary.get(char, unknown) << ACTION_BITS | kind
     return ord(char) << ACTION_BITS | LETTER

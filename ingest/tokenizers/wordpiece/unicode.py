@@ -2,7 +2,8 @@
 
 The rules: control, private-use and unassigned code points vanish; white space separates; every CJK character,
 punctuation mark and symbol is a word of its own; what is left forms words. They rest on this Python's Unicode tables,
-as PaddleNLP's own do: another Python may know other characters.
+as PaddleNLP's own do: another Python may know other characters. Where a function takes a character's category, it is
+for callers that know it already.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _MORE_SYMBOLS = frozenset("\u00ad\u00b2\u00ba\u3007\u00b5\u00d8\u014b\u01b1")
 
 
-def present_chars() -> list[str]:
-    """All characters that are not removed."""
-    categories = "".join(map(unicodedata.category, map(chr, range(CODE_POINTS))))
-    return [chr(number) for number, major in enumerate(categories[::2]) if major != "C" or number in (9, 10, 13)]
+_LINE_SPACE = "\t\n\r"  # control characters that separate words
 
 
-def is_removed(char: str) -> bool:
-    """Dropped before anything else: categories C*, NUL and the replacement character."""
-    if char in "\t\n\r":
-        return False
-    return char == "\ufffd" or unicodedata.category(char)[0] == "C"
+def present_chars() -> list[tuple[str, str]]:
+    """All characters that are not removed, with their categories."""
+    categories = list(map(unicodedata.category, map(chr, range(CODE_POINTS))))
+    return [(chr(number), name) for number, name in enumerate(categories) if name[0] != "C" or number in (9, 10, 13)]
 
 
-def is_space(char: str) -> bool:
-    """Separates words. `str.split` adds the line and paragraph separators to the category Zs."""
-    return char in "\t\n\r" or unicodedata.category(char) == "Zs" or char.isspace()
+def is_removed(char: str, category: str | None = None) -> bool:
+    """Dropped before anything else: categories C*, and the replacement character."""
+    return ((category or unicodedata.category(char))[0] == "C" and char not in _LINE_SPACE) or char == "\ufffd"
+
+
+def is_space(char: str, category: str | None = None) -> bool:
+    """Separates words: the categories Z*, for `str.split` adds the line and paragraph separators to Zs."""
+    return (category or unicodedata.category(char))[0] == "Z" or char in _LINE_SPACE
 
 
 def is_cjk(char: str) -> bool:
@@ -46,14 +48,9 @@ def is_cjk(char: str) -> bool:
     return _CJK.match(char) is not None
 
 
-def is_plain_cjk(char: str) -> bool:
-    """A CJK character that has no decomposition: it stays what it is."""
-    return is_cjk(char) and not unicodedata.decomposition(char)
-
-
-def is_symbol(char: str) -> bool:
+def is_symbol(char: str, category: str | None = None) -> bool:
     """A word of its own: punctuation and symbols."""
-    return char in _ASCII_PUNCTUATION or char in _MORE_SYMBOLS or unicodedata.category(char)[0] in "PS"
+    return (category or unicodedata.category(char))[0] in "PS" or char in _ASCII_PUNCTUATION or char in _MORE_SYMBOLS
 
 
 def without_accents(text: str) -> str:
