@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 
 from tests.parity import texts
-from tests.parity.compare import Comparison, Difference
 from tests.parity.sides import MAIN, SETTINGS
+from tests.parity.work import Done, Work, compare
 
 CHUNK = 2000
 SAMPLED = 37
@@ -28,36 +27,20 @@ MAX_REPORTS = 40
 PROGRESS_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Rows that one process compares at a time."""
-
-    setting: str
-    kind: str
-    numbers: range
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    work: Work
-    different: int
-    reports: list[Difference]
-    took_s: float
-
-
 def main() -> int:
     options = _options()
     texts.KINDS["lines"] = replace(texts.KINDS["lines"], size=lambda: options.lines)
-    work = list(plan(options.only, options.every))
-    if not work:
-        print(f"--only {' '.join(options.only)} is none of: {', '.join([*SETTINGS, *texts.KINDS])}", file=sys.stderr)
-        return 2
     with tempfile.TemporaryDirectory() as scratch:
-        for setting in {item.setting for item in work}:
-            SETTINGS[setting].write(_folder(Path(scratch), setting))
-        pool = multiprocessing.get_context("spawn").Pool(options.processes, _begin, (scratch,))
-        with pool:
-            done = list(_follow(pool.imap_unordered(_run, work), sum(len(item.numbers) for item in work)))
+        work = list(plan(options.only, options.every, Path(scratch)))
+        for setting, folder in {(item.setting, item.folder) for item in work}:
+            SETTINGS[setting].write(folder)
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(options.processes, context) as pool:
+            results = as_completed([pool.submit(compare, item) for item in work])
+            try:
+                done = list(_follow((result.result() for result in results), sum(len(item.numbers) for item in work)))
+            finally:
+                pool.shutdown(cancel_futures=True)
     _print_table(done)
     return 1 if any(item.different for item in done) else 0
 
@@ -70,10 +53,14 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th row of everything")
     parser.add_argument("--processes", type=int, default=2)
-    return parser.parse_args()
+    options = parser.parse_args()
+    for part in options.only:
+        if not any(part in name for name in (*SETTINGS, *texts.KINDS)):
+            parser.error(f"--only {part!r} is in none of: {'; '.join([*SETTINGS, *texts.KINDS])}")
+    return options
 
 
-def plan(only: list[str], every: int) -> Iterator[Work]:
+def plan(only: list[str], every: int, scratch: Path) -> Iterator[Work]:
     """What is to be compared. Of several names in `only` each narrows settings or kinds, whichever it is found in."""
     settings = _chosen(list(SETTINGS), only)
     for kind in _chosen(list(texts.KINDS), only):
@@ -81,31 +68,12 @@ def plan(only: list[str], every: int) -> Iterator[Work]:
         for setting in settings:
             numbers = range(0, size, every if setting in MAIN else every * SAMPLED)
             for begin in range(0, len(numbers), CHUNK):
-                yield Work(setting, kind, numbers[begin : begin + CHUNK])
+                folder = scratch / str(list(SETTINGS).index(setting))
+                yield Work(setting, kind, numbers[begin : begin + CHUNK], folder)
 
 
 def _chosen(names: list[str], only: list[str]) -> list[str]:
     return [name for name in names if any(part in name for part in only)] or names
-
-
-def _folder(scratch: Path, setting: str) -> Path:
-    return scratch / str(list(SETTINGS).index(setting))
-
-
-def _begin(scratch: str) -> None:
-    os.environ["SCRATCH_OF_PARITY"] = scratch
-
-
-@cache
-def _comparison(setting: str) -> Comparison:
-    return Comparison(setting, _folder(Path(os.environ["SCRATCH_OF_PARITY"]), setting))
-
-
-def _run(work: Work) -> Done:
-    began = time.monotonic()
-    row = texts.KINDS[work.kind].row
-    different, reports = _comparison(work.setting).run(work.kind, [(number, row(number)) for number in work.numbers])
-    return Done(work, different, reports, time.monotonic() - began)
 
 
 def _follow(results: Iterator[Done], total: int) -> Iterator[Done]:
