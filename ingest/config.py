@@ -22,11 +22,20 @@ class TokenizerConfig(Settings):
     """How texts become ids."""
 
     path: str = ""
-    """Folder with `tokenizer.json` or `vocab.txt`, or such a file; empty means `train.model`."""
+    """Name of a model, folder with `vocab.txt`, `tokenizer.json` or a SentencePiece `*.model`, or such a file; empty
+    means `train.model`."""
     max_tokens: int = Field(default=512, ge=4, le=65_535)
     """Most tokens of a row, special tokens included."""
-    lowercase: bool = True
-    """Lower-case and strip accents, for a `vocab.txt` (a `tokenizer.json` says it itself)."""
+    lowercase: bool | None = None
+    """Lower-case texts; unset means as the tokenizer's own files say, and where they say nothing, true."""
+    strip_accents: bool | None = None
+    """Strip accents; unset means as the tokenizer's own files say, and where they say nothing, as `lowercase`."""
+    special_in_text: bool = True
+    """A special token that stands literally in a text, such as `[SEP]`, becomes its id, as in PaddleNLP; false keeps it
+    as text, for producers that are not trusted."""
+    words: str = ""
+    """Dictionary for Chinese word boundaries: `jieba`, or a file with one word a line; empty means none, but `jieba`
+    where `train.task.mask_unit` is `word`."""
     long_text: LongText = LongText.TRUNCATE
     """`truncate` cuts a long text at `max_tokens`, `split` makes several rows of it, `dead-letter` refuses it."""
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from headrace.ingest import tokenizers
 from headrace.ingest.backlog import Backlog, BacklogGroups
-from headrace.ingest.config import IngestConfig, LongText, TokenizerConfig
-from headrace.ingest.decode import Rules
+from headrace.ingest.config import IngestConfig, TokenizerConfig
 from headrace.ingest.fields import FieldRules
+from headrace.ingest.formats import Rules
 from headrace.ingest.numbers import Numbers
 from headrace.ingest.start import Beginning, resolve_start
 from headrace.ingest.worker import IngestWorker, Work
@@ -112,9 +112,4 @@ def _work(args: StageArgs, shape: Shape) -> Work:
 
 
 def _load(settings: TokenizerConfig) -> tokenizers.Tokenizer:
-    return tokenizers.load(
-        settings.path,
-        lowercase=settings.lowercase,
-        max_tokens=settings.max_tokens,
-        split=settings.long_text is LongText.SPLIT,
-    )
+    return tokenizers.find(settings.path, tokenizers.options(settings)).load()

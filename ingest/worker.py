@@ -30,7 +30,8 @@ from headrace.ingest.backlog import Backlog
 from headrace.ingest.batcher import Batcher
 from headrace.ingest.config import LongText
 from headrace.ingest.dead_letters import DeadLetter, Limit, encode
-from headrace.ingest.decode import Decoded, Rules, decode
+from headrace.ingest.decode import Decoded, decode
+from headrace.ingest.formats import Rules
 from headrace.ingest.numbers import Numbers
 from headrace.ingest.rows import count_by_partition, tokenize
 from headrace.ingest.start import check_tokenizer, noted

@@ -14,7 +14,8 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.ingest.decode import Rules, decode
+from headrace.ingest.decode import decode
+from headrace.ingest.formats import Rules
 from headrace.ingest.sources.files import file_format, open_file
 from headrace.ingest.sources.lines import Line, file_chunks, lines, pipe_chunks
 from headrace.pipeline import scan

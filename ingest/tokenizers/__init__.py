@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.ingest.config import LongText, TokenizerConfig
 from headrace.ingest.tokenizers import download, layout, names
 from headrace.ingest.tokenizers.base import Encoded, Options, Tokenizer
 from headrace.ingest.tokenizers.layout import Layout
 from headrace.schemas.errors import UsageError
 
-__all__ = ["Encoded", "Found", "Options", "Tokenizer", "find", "load"]
+__all__ = ["Encoded", "Found", "Options", "Tokenizer", "find", "load", "options"]
 
 _VOCABULARY = "vocab.txt"
 _JSON = "tokenizer.json"
@@ -54,6 +55,18 @@ def load(
     StoreAway when its vocabulary cannot be downloaded now.
     """
     return find(name_or_path, Options(max_tokens, lowercase, strip_accents, special_in_text, split, words)).load()
+
+
+def options(settings: TokenizerConfig) -> Options:
+    """What the configuration decides."""
+    return Options(
+        max_tokens=settings.max_tokens,
+        lowercase=settings.lowercase,
+        strip_accents=settings.strip_accents,
+        special_in_text=settings.special_in_text,
+        split=settings.long_text is LongText.SPLIT,
+        words=settings.words,
+    )
 
 
 def find(name_or_path: str, options: Options) -> Found:

@@ -146,10 +146,10 @@ def tokenizer(config: Config) -> Iterator[Finding]:
         yield Finding("fail", "tokenizer.path", "is empty, and there is no train.model to take it from", cure)
         return
     origin = "train.model" if config.train is not None and config.train.model == given.path else "tokenizer.path"
-    from headrace.ingest.tokenizers import Options, find
+    from headrace.ingest.tokenizers import find, options
 
     try:
-        found = find(given.path, Options(given.max_tokens, given.lowercase))
+        found = find(given.path, options(given))
         loaded = found.load()
     except HeadraceError as error:
         away = isinstance(error, TryAgain)

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 
 from headrace import faults, keys
 from headrace.document import ConfigError, Document, KeyPath, parse, read
-from headrace.ingest.config import IngestConfig, LongText, TokenizerConfig
+from headrace.ingest.config import IngestConfig, TokenizerConfig
 from headrace.pipeline import names
 from headrace.pipeline.config import BrokerConfig, MetricsConfig, TextConfig, TokensConfig
 from headrace.schemas.settings import Settings
@@ -133,8 +133,6 @@ def refuse_unsupported(config: Config, sections: Collection[str]) -> None:
 
 
 def _unsupported_ingest(config: Config) -> Iterator[tuple[str, str]]:
-    if config.tokenizer.long_text is LongText.SPLIT:
-        yield "tokenizer.long_text", "split is not available yet: use truncate or dead-letter"
     if config.ingest.interleave != IngestConfig.model_fields["interleave"].default:
         yield "ingest.interleave", "splits are not read yet: remove the key; texts published as messages work"
     for address in config.text.files:
@@ -149,8 +147,6 @@ def _unsupported_train(config: Config) -> Iterator[tuple[str, str]]:
     train = config.train
     if train is None:
         return
-    if isinstance(train.task, MaskedLmTask) and train.task.mask_unit == "word":
-        yield "train.task.mask_unit", "word is not available yet: use token"
     if train.precision in {"bf16", "fp16"} and not visible_gpus():
         yield "train.precision", f"{train.precision} needs a GPU, and there is none here: use fp32 or auto"
     if train.optimizer.total_steps is not None or isinstance(train.stop, StopSteps):
@@ -193,7 +189,9 @@ def _complete(config: Config) -> Config:
     dead = config.ingest.dead_letters
     dead = dead.model_copy(update={"topic": dead.topic or names.dead_letters_topic(text.topic)})
     model = config.train.model if config.train and isinstance(config.train.model, str) else ""
-    tokenizer = config.tokenizer.model_copy(update={"path": config.tokenizer.path or model})
+    by_words = config.train and isinstance(config.train.task, MaskedLmTask) and config.train.task.mask_unit == "word"
+    words = config.tokenizer.words or ("jieba" if by_words else "")
+    tokenizer = config.tokenizer.model_copy(update={"path": config.tokenizer.path or model, "words": words})
     ingest = config.ingest.model_copy(update={"dead_letters": dead})
     complete = {"text": text, "tokens": tokens, "tokenizer": tokenizer, "ingest": ingest}
     return config.model_copy(update=complete)

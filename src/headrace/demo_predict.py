@@ -23,7 +23,7 @@ def work(args: dict[str, Any], channel: Channel) -> None:
 
     folder = args["checkpoint"]
     labels = labels_of(Path(folder))
-    tokenizer = tokenizers.load(folder, lowercase=True, max_tokens=_MAX_TOKENS)
+    tokenizer = tokenizers.load(folder, max_tokens=_MAX_TOKENS)
     pad_id = tokenizer.special_ids["pad"]
     built = model.build(
         ClassificationTask(type="classification", labels=labels), folder, tokenizer.vocab_size, pad_id, seed=0

@@ -19,7 +19,7 @@ from headrace.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from headrace.config import Config
-    from headrace.ingest.decode import Rules
+    from headrace.ingest.formats import Rules
     from headrace.ingest.sources.texts import Texts
     from headrace.ingest.vocabulary import Vocabulary, Words
     from headrace.schemas.errors import Reason
@@ -138,8 +138,8 @@ def _config(given: Given, *, needed: bool) -> Config:
 
 
 def _read(config: Config, given: Sequence[str], records: int | None) -> Iterator[Texts]:
-    from headrace.ingest.decode import Rules
     from headrace.ingest.fields import FieldRules
+    from headrace.ingest.formats import Rules
     from headrace.ingest.sources import texts as sources
     from headrace.pipeline.broker import open_broker
 

@@ -54,7 +54,7 @@ def test_file_c_loads() -> None:
     ("file", "keys"),
     [
         ("a", ["evaluate.data", "train.precision"]),
-        ("b", ["tokenizer.long_text", "text.files", "train.task.mask_unit", "train.precision"]),
+        ("b", ["text.files", "train.precision"]),
         ("c", ["train.precision", "train.optimizer.schedule", "train.optimizer.warmup_share"]),
     ],
 )
@@ -66,6 +66,13 @@ def test_what_is_not_available_yet_is_named_with_what_is(
     found = unsupported(config)
     assert [line.split(":")[0] for line in found] == keys
     assert all("use " in line or "name local files" in line for line in found)
+
+
+def test_whole_word_masking_brings_a_dictionary() -> None:
+    text = "name: a\ntrain: {model: {type: ernie}, task: {type: masked-lm, mask_unit: MASKED}}\n"
+    assert loads(text.replace("MASKED", "word")).tokenizer.words == "jieba"
+    assert loads(text.replace("MASKED", "token")).tokenizer.words == ""
+    assert loads(text.replace("MASKED", "word") + "tokenizer: {words: my.txt}\n").tokenizer.words == "my.txt"
 
 
 def test_other_unavailable_settings() -> None:

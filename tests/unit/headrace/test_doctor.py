@@ -118,8 +118,8 @@ def test_a_checkpoint_store_that_cannot_be_written_fails(tmp_path: Path) -> None
 
 
 def test_what_is_not_available_fails_by_key(tmp_path: Path) -> None:
-    findings = list(checks.settings(configured(tmp_path, "tokenizer: {long_text: split}"), trains=False))
-    assert levels(findings) == {"tokenizer.long_text": "fail", "train": "warn"}
+    findings = list(checks.settings(configured(tmp_path, "ingest: {interleave: 4}"), trains=False))
+    assert levels(findings) == {"ingest.interleave": "fail", "train": "warn"}
 
 
 # -- the verb

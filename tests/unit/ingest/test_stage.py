@@ -111,10 +111,11 @@ class TestPrepare:
     ) -> None:
         prepare(broker, args)
         prepare(broker, args)
-        changed = args.revised(tokenizer=args.tokenizer.revised(lowercase=not args.tokenizer.lowercase))
+        changed = args.revised(tokenizer=args.tokenizer.revised(lowercase=False))
         with pytest.raises(UsageError, match=r"^tokenizer: .*orders\.ingest.*new `name`"):
             prepare(broker, changed)
         prepare(broker, changed.revised(name="others"))
+
 
 class TestWork:
     def test_reads_until_told_to_stop_and_reports(self, broker: LocalBroker, running: Running) -> None:
