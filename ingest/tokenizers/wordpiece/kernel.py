@@ -35,6 +35,10 @@ from headrace.ingest.tokenizers.wordpiece.trie import child
 #: What became of a text.
 DONE, TOO_LONG, GIVEN_UP = 0, 1, 2
 
+#: When a text that holds a literal's first character may give a word that is kept (WordPieceSpec.kept_words): never,
+#: when something was removed from it or altered, or always.
+KEPT_NEVER, KEPT_ALTERED, KEPT_ALWAYS = 0, 1, 2
+
 #: A text is known to be too long when a word too much is written.
 SPARE = 2 * MAX_WORD_CHARS
 
@@ -160,8 +164,8 @@ def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_e
     tables    (actions, expansions)
     trie      (edges, values)
     literal   (bytes of all literal tokens, their ends)
-    settings  (unknown, lead, trail, limit, fold, keeps_words): ids to write around each text (-1: none), the most
-              tokens between them, and whether literals are compared in lower case and words may be kept
+    settings  (unknown, lead, trail, limit, fold, kept): ids to write around each text (-1: none), the most tokens
+              between them, whether literals are compared in lower case, and when a text may hold a kept word
     marks     beside `out`, or None
 
     A text that is given up writes nothing. One that is too long may write SPARE items more than it keeps.
@@ -169,7 +173,7 @@ def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_e
     actions, expansions = tables
     edges, values = trie
     literals, literal_ends = literal
-    unknown, lead, trail, limit, fold, keeps_words = settings
+    unknown, lead, trail, limit, fold, kept = settings
     at = 0
     for number in range(starts.shape[0]):
         text_begin = at
@@ -183,7 +187,7 @@ def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_e
         begin = at
         length = 0  # of the word at hand
         flags = 0  # of the token to come
-        removed = False
+        altered = False
         suspicious = False
         outcome = DONE
         stop = begin + limit
@@ -203,19 +207,19 @@ def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_e
             elif 0xE0 <= first < 0xF0:
                 if i + 2 >= end or data[i + 1] & 0xC0 != 0x80 or data[i + 2] & 0xC0 != 0x80:
                     i += 1
-                    removed = True
+                    altered = True
                     continue
                 code_point = (
                     np.int32(first & 0x0F) << 12 | np.int32(data[i + 1] & 0x3F) << 6 | np.int32(data[i + 2] & 0x3F)
                 )
                 i += 3
                 if code_point < 0x800:  # longer than it need be
-                    removed = True
+                    altered = True
                     continue
             elif 0xC2 <= first < 0xE0:
                 if i + 1 >= end or data[i + 1] & 0xC0 != 0x80:
                     i += 1
-                    removed = True
+                    altered = True
                     continue
                 code_point = np.int32(first & 0x1F) << 6 | np.int32(data[i + 1] & 0x3F)
                 i += 2
@@ -227,7 +231,7 @@ def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_e
                     or data[i + 3] & 0xC0 != 0x80
                 ):
                     i += 1
-                    removed = True
+                    altered = True
                     continue
                 code_point = (
                     np.int32(first & 0x07) << 18
@@ -237,11 +241,11 @@ def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_e
                 )
                 i += 4
                 if code_point < 0x10000 or code_point > 0x10FFFF:
-                    removed = True
+                    altered = True
                     continue
             else:
                 i += 1
-                removed = True
+                altered = True
                 continue
 
             action = actions[code_point]
@@ -266,12 +270,13 @@ def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_e
                 value = action >> ACTION_BITS
                 action = action & KIND
                 if action == LETTER:
+                    altered |= value != code_point
                     if length <= MAX_WORD_CHARS:
                         word[length] = value
                         length += 1
                     continue
                 if action == REMOVE:
-                    removed = True
+                    altered = True
                     continue
                 if length > 0:
                     at = _close_word(word, length, edges, values, unknown, out, at, marks, flags)
@@ -292,7 +297,7 @@ def encode(data, starts, ends, tables, trie, literal, settings, word, out, out_e
 
         if length > 0 and outcome == DONE and at - begin <= limit:
             at = _close_word(word, length, edges, values, unknown, out, at, marks, flags)
-        if keeps_words and removed and suspicious:
+        if suspicious and (kept == KEPT_ALWAYS or (kept == KEPT_ALTERED and altered)):
             outcome = GIVEN_UP
         if outcome == GIVEN_UP:
             at = text_begin

@@ -85,11 +85,13 @@ class Reference:
 
     def _parts(self, word: str) -> Iterator[tuple[str, int]]:
         """Step 4: what punctuation and symbols divide a word into."""
-        if self.literal is not None and word in self.spec.kept_words:
-            yield word, 0
+        bare = unicode.without_accents(word) if self.spec.strip_accents else word
+        kept = next((kept for kept in (word, bare) if kept in self.spec.kept_words), None)
+        if kept is not None and self.literal is not None:
+            yield kept, 0
             return
         letters = ""
-        for char in unicode.without_accents(word) if self.spec.strip_accents else word:
+        for char in bare:
             if not unicode.is_symbol(char):
                 letters += char
                 continue

@@ -44,6 +44,7 @@ class WordPieceTokenizer:
     tables: tables.Tables
     pieces: trie.Trie
     reference: Reference
+    kept: int  # kernel.KEPT_…
     literals: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
     dictionary: words.Dictionary | None
     names: Mapping[int, str]  # id -> token
@@ -98,7 +99,7 @@ class WordPieceTokenizer:
             (self.tables.actions, self.tables.expansions),
             (self.pieces.edges, self.pieces.values),
             self.literals,
-            (special["unk"], lead, trail, limit, self.reference.spec.lowercase, bool(self.reference.spec.kept_words)),
+            (special["unk"], lead, trail, limit, self.reference.spec.lowercase, self.kept),
             np.empty(MAX_WORD_CHARS + 1, np.int32),
             flat.ids,
             flat.ends,
@@ -168,6 +169,7 @@ def make(spec: WordPieceSpec, options: Options) -> WordPieceTokenizer:
         tables=found,
         pieces=pieces,
         reference=reference.make(spec, literals),
+        kept=_kept(spec) if literals else kernel.KEPT_NEVER,
         literals=_bytes(literals, fold=spec.lowercase),
         dictionary=dictionary,
         names={number: token for token, number in every.items()},
@@ -178,6 +180,13 @@ def _bytes(literals: Sequence[str], *, fold: bool) -> tuple[npt.NDArray[np.uint8
     encoded = [token.encode().lower() if fold else token.encode() for token in literals]
     ends = np.cumsum([len(token) for token in encoded], dtype=np.int64)
     return np.array(list(b"".join(encoded)), np.uint8), ends
+
+
+def _kept(spec: WordPieceSpec) -> int:
+    """In lower-cased text, no word comes out that has a capital letter."""
+    if not spec.lowercase:
+        return kernel.KEPT_ALTERED if spec.kept_words else kernel.KEPT_NEVER
+    return kernel.KEPT_ALWAYS if any(word == word.lower() for word in spec.kept_words) else kernel.KEPT_NEVER
 
 
 def _parts(text_of: assemble.Int32s) -> npt.NDArray[np.uint16]:
