@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 UV_VERSION := 0.13.9
 COMPILE = $(VENV)/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-header --no-annotate --quiet $(UPGRADE)
-STAGE = pyproject.toml --extra hdfs --extra oss --extra s3
+STAGE = pyproject.toml --extra hdfs --extra oss --extra s3 --extra words
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test parity lint format kafka reference bench bench-tokenizer requirements

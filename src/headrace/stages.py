@@ -9,6 +9,7 @@ terminal that goes into a log file, or it would tear the live view.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -23,6 +24,8 @@ from rich.console import Console
 from headrace import watch
 from headrace.config import Config, require_train
 from headrace.document import ConfigError
+from headrace.ingest import tokenizers
+from headrace.ingest.config import TokenizerConfig
 from headrace.ingest.stage import StageArgs, prepare
 from headrace.pipeline.broker import open_broker
 from headrace.pipeline.config import BrokerConfig
@@ -30,12 +33,14 @@ from headrace.pipeline.slots import Slots
 from headrace.pipeline.status import StatusReader
 from headrace.pipeline.supervise import Child, Group, Supervisor
 from headrace.pipeline.telemetry import Exporter
-from headrace.schemas.errors import HeadraceError
+from headrace.schemas.errors import HeadraceError, TryAgain, UsageError
 from headrace.signals import stopping_on_signals
 from headrace.trainer.config import RankPlan
 from headrace.trainer.device import visible_gpus
 
 LOG_FILE = Path("headrace.log")
+
+_log = logging.getLogger(__name__)
 
 _LAST_LOOK_S = 10.0  # a broker that does not answer holds the end back so long at most
 
@@ -60,10 +65,21 @@ def rank_plan(config: Config, *, end_on_command: bool = False) -> RankPlan:
         train=require_train(config),
         evaluate=config.evaluate,
         checkpoint=config.checkpoint,
-        tokenizer_path=config.tokenizer.path,
+        tokenizer_path=_tokenizer_path(config.tokenizer),
         max_tokens=config.tokenizer.max_tokens,
         end_on_command=end_on_command,
     )
+
+
+def _tokenizer_path(settings: TokenizerConfig) -> str:
+    """Where the files are that checkpoints keep: of a built-in name, its vocabulary on this machine."""
+    if not settings.path or Path(settings.path).expanduser().exists():
+        return settings.path
+    try:
+        return str(tokenizers.find(settings.path, tokenizers.options(settings)).file)
+    except (UsageError, TryAgain) as error:
+        _log.warning("checkpoints will hold no vocabulary: %s", error)
+        return settings.path
 
 
 def ingest_args(config: Config) -> StageArgs:

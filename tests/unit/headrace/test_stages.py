@@ -15,6 +15,7 @@ from headrace import demo, stages
 from headrace.config import load, loads, unsupported
 from headrace.document import ConfigError
 from headrace.trainer.config import RankPlan
+from tests.unit.ingest.tools import write_vocabulary
 
 CLASSES = "name: a\ntrain:\n  task: {type: classification, labels: [x, y]}\n"
 
@@ -23,6 +24,14 @@ def test_ranks_get_their_parts_with_names_resolved() -> None:
     plan = stages.rank_plan(loads(CLASSES + "  model: /models/m\n"))
     assert (plan.name, plan.text_topic, plan.tokens.topic, plan.tokenizer_path) == ("a", "a", "a.tokens", "/models/m")
     assert RankPlan.model_validate(json.loads(json.dumps(plan.model_dump(mode="json")))) == plan
+
+
+def test_checkpoints_keep_the_vocabulary_of_a_built_in_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "models" / "ernie-gram-zh" / "vocab.txt"
+    write_vocabulary(file.parent)
+    monkeypatch.setenv("PPNLP_HOME", str(tmp_path))
+    plan = stages.rank_plan(loads(CLASSES + "tokenizer: {path: ernie-gram-zh}\n"))
+    assert plan.tokenizer_path == str(file)
 
 
 def test_a_file_without_train_starts_no_ranks() -> None:
