@@ -1,7 +1,10 @@
-"""Ingest records/s as a share of the rate at which confluent-kafka alone consumes the same topic.
+"""Ingest records/s of one worker, as a share of the rate at which confluent-kafka alone consumes the same topic.
 
-Both read the same partitions of the same broker in one process, one after the other, several times. Ingest is the real
-worker with its transactions; its start and its joining of the group are not counted.
+Twice: the reviews as JSON records, and as Arrow messages of thousands of them, each many times over under other ids.
+Both sides read the same partitions of the same broker in one process, in turn, several times. The bare consumer has the
+worker's own options (librdkafka's defaults pause for a second whenever its queue is full) and looks at nothing but how
+many messages there are. Ingest is the real worker with its transactions; its start and its joining of the group are
+not counted.
 """
 
 from __future__ import annotations
@@ -9,52 +12,93 @@ from __future__ import annotations
 import statistics
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from bench import pipe
-from bench.reviews import as_json_lines, reviews, write_vocabulary
+from bench.reviews import as_arrow_stream, as_json_lines, reviews, write_vocabulary
+from headrace.pipeline.kafka_client import CONSUMER_DEFAULTS
+from headrace.schemas.record import ARROW_TYPE
 
-RUNS = 3
+RUNS = 5
+REPEATS = 30  # of the 35 000 reviews: a run lasts some seconds
+BULK_ROWS = 2500  # a message stays below Kafka's default limit
 
 
 def run(address: str, folder: Path) -> dict[str, Any]:
-    """Medians of both rates, and their ratio. `address` is a broker's host:port."""
+    """Medians of the rates, and their ratios. `address` is a broker's host:port."""
     rows = reviews()
     write_vocabulary(rows, folder / "vocab.txt")
-    messages = as_json_lines(rows)
+    json_ = _rates(address, folder, _json(rows), records_a_message=1.0)
+    messages = -(-len(rows) // BULK_ROWS)
+    arrow = _rates(address, folder, _arrow(rows), ARROW_TYPE, records_a_message=len(rows) / messages)
+    return {"records": REPEATS * len(rows), "json": json_, "arrow": arrow}
+
+
+def _json(rows: list[tuple[str, str]]) -> Iterator[bytes]:
+    for repeat in range(REPEATS):
+        yield from as_json_lines(rows, repeat * len(rows))
+
+
+def _arrow(rows: list[tuple[str, str]]) -> Iterator[bytes]:
+    for repeat in range(REPEATS):
+        for start in range(0, len(rows), BULK_ROWS):
+            yield as_arrow_stream(rows[start : start + BULK_ROWS], repeat * len(rows) + start)
+
+
+def _rates(
+    address: str, folder: Path, messages: Iterator[bytes], kind: str = "", *, records_a_message: float
+) -> dict[str, float]:
+    """Records/s of the bare consumer and of the worker, in turn."""
     topic = f"bench-{uuid.uuid4().hex[:8]}"
-    pipe.publish(f"kafka://{address}", topic, messages)
+    counted = _Counted(messages)
+    pipe.publish(f"kafka://{address}", topic, counted, kind)
+    records = round(counted.count * records_a_message)
     bare, ingest = [], []
     for number in range(RUNS):
-        bare.append(_bare(address, topic, len(messages)))
-        reports = pipe.ingest(f"kafka://{address}", topic, f"{topic}-{number}", folder / "vocab.txt", len(messages))
+        bare.append(_bare(address, topic, counted.count) * records_a_message)
+        reports = pipe.ingest(f"kafka://{address}", topic, f"{topic}-{number}", folder / "vocab.txt", records)
         ingest.append(_rate(reports))
-    bare_median, ingest_median = statistics.median(bare), statistics.median(ingest)
+    share = statistics.median(ingest) / statistics.median(bare)
     return {
-        "records": len(messages),
-        "bare_records_s": round(bare_median),
-        "ingest_records_s": round(ingest_median),
-        "ingest_share_of_bare": round(ingest_median / bare_median, 4),
+        "bare_records_s": round(statistics.median(bare)),
+        "ingest_records_s": round(statistics.median(ingest)),
+        "ingest_share_of_bare": round(share, 3),
     }
 
 
+class _Counted:
+    """Messages, and how many there were."""
+
+    def __init__(self, messages: Iterator[bytes]) -> None:
+        self._messages = messages
+        self.count = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for message in self._messages:
+            self.count += 1
+            yield message
+
+
 def _rate(reports: pipe.Reports) -> float:
-    """Records/s between the first report that has some and the last."""
-    (began, first), (ended, last) = next(report for report in reports if report[1]), reports[-1]
+    """Records/s between the first report that has some and the first that has all."""
+    (began, first) = next(report for report in reports if report[1])
+    (ended, last) = next(report for report in reports if report[1] == reports[-1][1])
     return (last - first) / (ended - began)
 
 
 def _bare(address: str, topic: str, count: int) -> float:
-    """Records/s of a consumer that does nothing with them."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "isolation.level": "read_committed"})
+    """Messages/s of a consumer that does nothing with them."""
+    options = {"bootstrap.servers": address, "group.id": "bench", "isolation.level": "read_committed"}
+    consumer = Consumer({**CONSUMER_DEFAULTS, **options})
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(pipe.PARTITIONS)])
     seen = len(consumer.consume(1, 30))
     began, before = time.monotonic(), seen
     while seen < count:
-        seen += sum(1 for message in consumer.consume(2000, 1.0) if not message.error())
+        seen += sum(1 for message in consumer.consume(min(2000, count - seen), 1.0) if not message.error())
     rate = (seen - before) / (time.monotonic() - began)
     consumer.close()
     return rate

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from headrace.ingest import numbers
 from headrace.ingest.stage import StageArgs, prepare, work
 from headrace.pipeline import names
 from headrace.pipeline.broker import open_broker
@@ -15,19 +17,25 @@ from headrace.pipeline.child import Channel
 
 PARTITIONS = 4
 LANES = 4
+TRANSACTION_MESSAGES = 50_000
+REPORT_S = 0.05  # more often than a user needs, for a rate over some seconds
 
-#: (moment, records committed so far), once a second.
+#: (moment, records committed so far).
 Reports = list[tuple[float, int]]
 
 
-def publish(address: str, topic: str, messages: list[bytes]) -> None:
-    """All messages, spread over the partitions, in one transaction."""
+def publish(address: str, topic: str, messages: Iterable[bytes], kind: str = "") -> None:
+    """All messages, spread over the partitions. `kind`: their content type."""
+    headers = (("content-type", kind.encode()),) if kind else ()
     with closing(open_broker(address)) as broker:
         broker.create(topic, PARTITIONS)
         with closing(broker.writer(topic)) as writer:
             writer.begin()
             for number, message in enumerate(messages):
-                writer.append(topic, message, partition=number % PARTITIONS)
+                if number and number % TRANSACTION_MESSAGES == 0:
+                    writer.commit("bench", topic, {})
+                    writer.begin()
+                writer.append(topic, message, partition=number % PARTITIONS, headers=headers)
             writer.commit("bench", topic, {})
 
 
@@ -39,7 +47,7 @@ def ingest(address: str, topic: str, name: str, vocabulary: Path, count: int) ->
             "run": "main",
             "broker": {"broker": address},
             "text": {"topic": topic, "partitions": PARTITIONS},
-            "tokens": {"topic": names.tokens_topic(name), "lanes": LANES},
+            "tokens": {"topic": names.tokens_topic(name), "lanes": LANES, "backlog_tokens": 10**12},  # nobody trains it
             "tokenizer": {"path": str(vocabulary), "max_tokens": 128},
             "ingest": {"dead_letters": {"topic": names.dead_letters_topic(name)}},
         }
@@ -49,6 +57,7 @@ def ingest(address: str, topic: str, name: str, vocabulary: Path, count: int) ->
         broker.create(args.ingest.dead_letters.topic, 1)
         prepare(broker, args)
     channel = _Listener(count)
+    numbers.EVERY_S = REPORT_S
     work(args.model_dump(mode="json"), channel)
     return channel.reports
 

@@ -7,6 +7,8 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow as pa
+
 LABELS = ("neg", "pos")
 
 
@@ -26,12 +28,23 @@ def reviews() -> list[tuple[str, str]]:
     return rows
 
 
-def as_json_lines(rows: list[tuple[str, str]]) -> list[bytes]:
-    """Records as people publish them."""
+def as_json_lines(rows: list[tuple[str, str]], first: int = 0) -> list[bytes]:
+    """Records as people publish them; their ids are numbers from `first` on."""
     return [
         json.dumps({"text": text, "label": label, "id": f"r{number}"}, ensure_ascii=False).encode()
-        for number, (text, label) in enumerate(rows)
+        for number, (text, label) in enumerate(rows, first)
     ]
+
+
+def as_arrow_stream(rows: list[tuple[str, str]], first: int = 0) -> bytes:
+    """The same records as one bulk message."""
+    texts, labels = zip(*rows, strict=True)
+    ids = [f"r{number}" for number in range(first, first + len(rows))]
+    batch = pa.record_batch({"text": pa.array(texts), "label": pa.array(labels), "id": pa.array(ids)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def write_vocabulary(rows: list[tuple[str, str]], path: Path) -> None:

@@ -80,7 +80,9 @@ def _whole(column: Column) -> Column:
         return column
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _strings(column: Column, open_: Mask) -> pa.StringArray:
@@ -168,5 +170,6 @@ def _measured(strings: pa.StringArray) -> tuple[Mask, npt.NDArray[np.int64]]:
     blank = lengths == 0
     first = spans.data[np.minimum(spans.starts, len(spans.data) - 1)]
     suspects = np.flatnonzero(_MAY_BE_SPACE[first] & ~blank)
-    blank[suspects] = pc.utf8_is_space(strings.take(pa.array(suspects))).to_numpy(zero_copy_only=False)
+    if len(suspects):
+        blank[suspects] = pc.utf8_is_space(strings.take(pa.array(suspects))).to_numpy(zero_copy_only=False)
     return blank, lengths

@@ -39,6 +39,9 @@ RUN_BYTES = 1_000_000
 BULK_ROWS = 4096
 
 _ARROW = scan.OTHER + 1
+
+# Parts of many messages at once, without Python code for each.
+_PARTITION, _OFFSET, _TIME_MS, _BODY, _HEADERS = map(itemgetter, (0, 1, 2, 3, 5))
 _VALUE_FIELDS = list(RECORDS)[: len(Field)]
 
 
@@ -74,11 +77,8 @@ def decode(messages: Sequence[Message], rules: Rules, positions: Mapping[int, Po
     Raises UsageError for a position inside a message that is not bulk any more.
     """
     inside = {partition: position for partition, position in positions.items() if position.row}
-    if not messages:
-        return
-    _, _, _, bodies, _, headers = zip(*messages, strict=True)
-    forms = _forms(messages, any(headers), rules)
-    sizes = np.cumsum(np.fromiter(map(len, bodies), np.int64, len(bodies)))
+    forms = _forms(messages, rules)
+    sizes = np.cumsum(np.fromiter(map(len, map(_BODY, messages)), np.int64, len(messages)))
     cuts = np.flatnonzero(forms == _ARROW)
     begin = done_bytes = 0
     while begin < len(messages):
@@ -94,13 +94,13 @@ def decode(messages: Sequence[Message], rules: Rules, positions: Mapping[int, Po
         begin, done_bytes = end, int(sizes[end - 1])
 
 
-def _forms(messages: Sequence[Message], some_headers: bool, rules: Rules) -> npt.NDArray[np.uint8]:
+def _forms(messages: Sequence[Message], rules: Rules) -> npt.NDArray[np.uint8]:
     """What the scan is to take each message for, or _ARROW."""
     codes = {TextFormat.TEXT: scan.PLAIN, TextFormat.ARROW: _ARROW, TextFormat.AUTO: scan.GUESS}
     codes[TextFormat.JSON] = scan.JSON if scan.can_scan(rules.fields.names) else scan.OTHER
     forms = np.full(len(messages), codes[rules.format], np.uint8)
     sure = codes[TextFormat.JSON] == scan.JSON
-    if rules.format is TextFormat.AUTO and (some_headers or not sure):
+    if rules.format is TextFormat.AUTO and (not sure or any(map(_HEADERS, messages))):
         for index, message in enumerate(messages):
             if message.headers or not sure:
                 try:
@@ -117,7 +117,7 @@ def _run(
     for message in messages if inside else ():
         if done := _rows_done(message, inside):
             raise _moved(rules.topic, message, done)
-    partitions, offsets, times_ms, bodies = (list(map(itemgetter(place), messages)) for place in range(4))
+    bodies, partitions, offsets = (list(map(part, messages)) for part in (_BODY, _PARTITION, _OFFSET))
     fields, unscanned = scan.scan(bodies, forms, rules.fields.names)
     arrays, left_open = columns.check(fields, len(messages), rules.fields)
     left_open |= unscanned
@@ -131,7 +131,11 @@ def _run(
         except BadRecord as error:
             origin = Origin(rules.topic, message.partition, message.offset)
             bad.append(DeadLetter(origin, error.reason, error.detail, _kind(message, rules), message.value))
-    origins = [pa.array(times_ms, pa.timestamp("ms")), pa.array(partitions, pa.int32()), pa.array(offsets, pa.int64())]
+    origins = [
+        pa.array(list(map(_TIME_MS, messages)), pa.timestamp("ms")),
+        pa.array(partitions, pa.int32()),
+        pa.array(offsets, pa.int64()),
+    ]
     rows = pa.array(np.zeros(len(messages), np.int64))
     records, kept = _merged([*arrays, *origins, rows], left_open, closed)
     last = dict(zip(partitions, offsets, strict=True))

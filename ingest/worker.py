@@ -91,8 +91,7 @@ class IngestWorker:
         self._lane = zlib.crc32(work.name.encode()) % work.tokens.partitions  # workers start at different lanes
         self._positions: dict[int, Position] = {}  # the next record of each partition, everything in hand counted
         self._moved: set[int] = set()  # partitions whose position is not committed
-        self._moved_at = 0.0  # when the first of what made them move was polled
-        self._polled_at = 0.0
+        self._moved_at = 0.0  # when the first of what made them move was taken in hand
         self._begun_at: float | None = None  # None: no transaction is open
         self._bytes = 0  # in the open transaction
 
@@ -116,7 +115,6 @@ class IngestWorker:
 
     def _take(self, fetched: Fetched) -> None:
         """Steps 2 to 6 for one run of messages."""
-        self._polled_at = self._clock()
         self._settle(fetched)
         for decoded in decode(fetched.messages, self._work.rules, self._positions):  # 2. decode
             if self._begun_at is not None and decoded.records.nbytes >= HEAVY_BYTES:
@@ -172,7 +170,7 @@ class IngestWorker:
 
     def _move(self, partition: int, position: Position) -> None:
         if not self._moved:
-            self._moved_at = self._polled_at
+            self._moved_at = self._clock()
         self._moved.add(partition)
         self._positions[partition] = noted(position, self._work.meta.fingerprint)
 

@@ -21,7 +21,7 @@ from headrace.pipeline.kafka_client import ASK_WAIT_S, CONSUMER_DEFAULTS, CONSUM
 from headrace.pipeline.topics import CURE_OF_READERS, Fetched, Message
 from headrace.schemas.errors import HeadraceError, RecordsLost, TopicError
 
-MAX_POLL_BYTES: Final = 64 * 2**20  # a poll returns no more messages once it holds so many bytes
+MAX_POLL_BYTES: Final = 16 * 2**20  # a poll returns no more messages once it holds so many bytes
 CHUNK: Final = 500  # messages taken from librdkafka's queue at once
 
 
