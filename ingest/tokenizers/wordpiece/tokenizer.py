@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.ingest.tokenizers.base import Encoded, Options
-from headrace.ingest.tokenizers.wordpiece import assemble, kernel, marks, reference, tables, trie, words
+from headrace.ingest.tokenizers.wordpiece import assemble, kernel, marks, reference, short_words, tables, trie, words
 from headrace.ingest.tokenizers.wordpiece.assemble import Flat
 from headrace.ingest.tokenizers.wordpiece.reference import Reference
 from headrace.ingest.tokenizers.wordpiece.spec import MAX_WORD_CHARS, WordPieceSpec
@@ -42,6 +42,7 @@ class WordPieceTokenizer:
     vocab_size: int
     fingerprint: str
     tables: tables.Tables
+    short: short_words.ShortWords
     pieces: trie.Trie
     reference: Reference
     kept: int  # kernel.KEPT_…
@@ -97,6 +98,7 @@ class WordPieceTokenizer:
             texts.starts,
             texts.ends,
             (self.tables.actions, self.tables.expansions),
+            (self.short.keys, self.short.numbers),
             (self.pieces.edges, self.pieces.values),
             self.literals,
             (special["unk"], lead, trail, limit, self.reference.spec.lowercase, self.kept),
@@ -167,6 +169,7 @@ def make(spec: WordPieceSpec, options: Options) -> WordPieceTokenizer:
         vocab_size=max(every.values()) + 1,
         fingerprint=_fingerprint(spec, options, found, dictionary),
         tables=found,
+        short=short_words.build(spec.vocabulary),
         pieces=pieces,
         reference=reference.make(spec, literals),
         kept=_kept(spec) if literals else kernel.KEPT_NEVER,
