@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
+
+import numpy as np
 
 CODE_POINTS = 0x110000
 
@@ -27,10 +30,13 @@ _MORE_SYMBOLS = frozenset("\u00ad\u00b2\u00ba\u3007\u00b5\u00d8\u014b\u01b1")
 _LINE_SPACE = "\t\n\r"  # control characters that separate words
 
 
-def present_chars() -> list[tuple[str, str]]:
+def present_chars() -> Iterator[tuple[str, str]]:
     """All characters that are not removed, with their categories."""
-    categories = list(map(unicodedata.category, map(chr, range(CODE_POINTS))))
-    return [(chr(number), name) for number, name in enumerate(categories) if name[0] != "C" or number in (9, 10, 13)]
+    categories = "".join(map(unicodedata.category, map(chr, range(CODE_POINTS))))
+    present = np.frombuffer(categories.encode(), np.uint8)[::2] != ord("C")
+    present[[ord(char) for char in _LINE_SPACE]] = True
+    for number in np.flatnonzero(present).tolist():
+        yield chr(number), categories[2 * number : 2 * number + 2]
 
 
 def is_removed(char: str, category: str | None = None) -> bool:
