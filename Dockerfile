@@ -45,12 +45,14 @@ RUN --mount=type=cache,target=/cache PIP_CACHE_DIR=/cache sh /requirements/insta
 FROM ${BASE} AS ingest
 RUN groupadd --gid 10001 headrace \
     && useradd --uid 10001 --gid headrace --create-home headrace \
-    && install -d -o headrace -g headrace /data /checkpoints
+    && install -d -o headrace -g headrace /data /checkpoints /var/cache/headrace
 COPY --from=ingest-packages /opt/headrace /opt/headrace
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     /opt/headrace/bin/pip install -q --no-cache-dir --no-deps /wheels/*.whl && /opt/headrace/bin/pip check
-ENV PATH=/opt/headrace/bin:$PATH PYTHONUNBUFFERED=1
+ENV PATH=/opt/headrace/bin:$PATH PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/var/cache/headrace
 USER headrace
+# Compiled here, loaded there: on another kind of CPU a container compiles anew, which takes seconds.
+RUN python -m headrace.ingest.warm
 WORKDIR /data
 # The process itself is PID 1 and answers SIGTERM: workers commit, ranks save a checkpoint.
 ENTRYPOINT ["headrace"]
@@ -61,14 +63,16 @@ FROM ${TRAINER_BASE} AS trainer
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 RUN groupadd --gid 10001 headrace \
     && useradd --uid 10001 --gid headrace --create-home headrace \
-    && install -d -o headrace -g headrace /data /checkpoints
+    && install -d -o headrace -g headrace /data /checkpoints /var/cache/headrace
 COPY --from=trainer-packages /opt/headrace /opt/headrace
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     /opt/headrace/bin/pip install -q --no-cache-dir --no-deps /wheels/*.whl
 # The last two are what NVIDIA's container runtime asks for; without it nobody reads them.
-ENV PATH=/opt/headrace/bin:$PATH PYTHONUNBUFFERED=1 \
+ENV PATH=/opt/headrace/bin:$PATH PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/var/cache/headrace \
     NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER headrace
+# Compiled here, loaded there: on another kind of CPU a container compiles anew, which takes seconds.
+RUN python -m headrace.ingest.warm
 WORKDIR /data
 ENTRYPOINT ["headrace"]
 CMD ["--help"]

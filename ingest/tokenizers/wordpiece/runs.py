@@ -1,0 +1,100 @@
+"""Runs: the tight loops in which most of a text is done, and one character of UTF-8 for the rest.
+
+Unsigned indices spare Numba's test for negative ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.ingest.compiled import inlined
+from headrace.ingest.tokenizers.wordpiece import marks as mark
+from headrace.ingest.tokenizers.wordpiece.spec import MAX_WORD_CHARS
+from headrace.ingest.tokenizers.wordpiece.tables import ACTION_BITS, EMIT_CJK, EMIT_SYMBOL, KIND, LETTER
+
+MALFORMED = -1
+
+
+@inlined
+def ideographs(data, start, end, actions, out, at, stop, marks, flags):  # type: ignore[no-untyped-def]
+    """Write ids while three-byte characters follow that are words of their own; where text and output stand, and flags.
+
+    The same as the loop that calls it does, one branch a condition: most of a Chinese text ends here. Unsigned
+    indices spare Numba's test for negative ones.
+    """
+    i = np.uint64(start)
+    to = np.uint64(at)
+    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    last = np.uint64(max(end - 2, 0))
+    full = np.uint64(stop + 1)
+    while i < last and to < full:
+        first, second, third = np.uint32(data[i]), np.uint32(data[i + one]), np.uint32(data[i + two])
+        code_point = (
+            (first & np.uint32(15)) << np.uint32(12)
+            | (second & np.uint32(63)) << np.uint32(6)
+            | (third & np.uint32(63))
+        )
+        if (
+            first & np.uint32(0xF0) != np.uint32(0xE0)
+            or (second | third << np.uint32(8)) & np.uint32(0xC0C0) != np.uint32(0x8080)
+            or code_point < np.uint32(0x800)
+        ):
+            break
+        action = actions[code_point]
+        if action & KIND > EMIT_SYMBOL:
+            break
+        if marks is not None:
+            marks[to] = flags | np.int64(code_point) | (mark.CJK if action & KIND == EMIT_CJK else 0)
+            flags = 0
+        out[to] = action >> ACTION_BITS
+        to += one
+        i += three
+    return np.int64(i), np.int64(to), flags
+
+
+@inlined
+def letters(data, start, end, actions, word, length, packed):  # type: ignore[no-untyped-def]
+    """Append ASCII letters and digits to the word while they follow; where text and word stand then."""
+    i = np.uint64(start)
+    to = np.uint64(length)
+    one = np.uint64(1)
+    last = np.uint64(end)
+    full = np.uint64(MAX_WORD_CHARS + 1)
+    while i < last:
+        first = data[i]
+        if first >= 0x80:
+            break
+        action = actions[first]
+        if action & KIND != LETTER:
+            break
+        value = np.int64(action >> ACTION_BITS)
+        if to < full:
+            word[to] = value
+            to += one
+        packed = packed << 8 | value
+        i += one
+    return np.int64(i), np.int64(to), packed
+
+
+@inlined
+def code_point_at(data, i, end):  # type: ignore[no-untyped-def]
+    """The code point at data[i] and where the next begins; MALFORMED, and the next byte, where there is none."""
+    first = data[i]
+    if first < 0x80:
+        return np.int32(first), i + 1
+    if 0xC2 <= first < 0xE0:
+        if i + 1 < end and data[i + 1] & 0xC0 == 0x80:
+            return np.int32(first & 0x1F) << 6 | np.int32(data[i + 1] & 0x3F), i + 2
+    elif 0xE0 <= first < 0xF0:
+        if i + 2 < end and data[i + 1] & 0xC0 == 0x80 and data[i + 2] & 0xC0 == 0x80:
+            code_point = np.int32(first & 0x0F) << 12 | np.int32(data[i + 1] & 0x3F) << 6 | np.int32(data[i + 2] & 0x3F)
+            if code_point >= 0x800:  # else longer than it need be
+                return code_point, i + 3
+    elif 0xF0 <= first < 0xF5:
+        continues = i + 3 < end and data[i + 1] & 0xC0 == 0x80
+        if continues and data[i + 2] & 0xC0 == 0x80 and data[i + 3] & 0xC0 == 0x80:
+            high = np.int32(first & 0x07) << 18 | np.int32(data[i + 1] & 0x3F) << 12
+            code_point = high | np.int32(data[i + 2] & 0x3F) << 6 | np.int32(data[i + 3] & 0x3F)
+            if 0x10000 <= code_point <= 0x10FFFF:
+                return code_point, i + 4
+    return np.int32(MALFORMED), i + 1
