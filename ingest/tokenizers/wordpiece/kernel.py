@@ -49,7 +49,7 @@ SPARE = 2 * MAX_WORD_CHARS
 def encode(data, starts, ends, tables, short, trie, literal, settings, word, out, out_ends, outcomes, marks):  # type: ignore[no-untyped-def]
     """Encode texts data[starts[i]:ends[i]] one behind the other into `out`; their ends there, and outcomes.
 
-    tables    (actions, expansions)
+    tables    (actions, expansions, direct)
     short     (keys, numbers)
     trie      (edges, values)
     literal   (bytes of all literal tokens, their ends)
@@ -59,7 +59,7 @@ def encode(data, starts, ends, tables, short, trie, literal, settings, word, out
 
     A text that is given up writes nothing. One that is too long may write SPARE items more than it keeps.
     """
-    actions, expansions = tables
+    actions, expansions, direct = tables
     literals, literal_ends = literal
     unknown, lead, trail, limit, fold, kept = settings
     at = 0
@@ -67,6 +67,8 @@ def encode(data, starts, ends, tables, short, trie, literal, settings, word, out
         text_begin = at
         i = starts[number]
         end = ends[number]
+        if i < 0 or end > data.shape[0] or at < 0:  # not so; to know it spares a test at each byte
+            end = i
         if lead >= 0:
             if marks is not None:
                 marks[at] = 0
@@ -74,7 +76,8 @@ def encode(data, starts, ends, tables, short, trie, literal, settings, word, out
             at += 1
         begin = at
         length = 0  # of the word at hand
-        packed = np.int64(0)  # its bytes
+        only_ascii = True
+        last = before = np.int64(0)  # its bytes, where it is ASCII (short_words.py)
         flags = 0  # of the token to come
         altered = False
         suspicious = False
@@ -82,10 +85,10 @@ def encode(data, starts, ends, tables, short, trie, literal, settings, word, out
         stop = begin + limit
         while i < end:
             if length == 0:
-                i, at, flags = ideographs(data, i, end, actions, out, at, stop, marks, flags)
+                i, at, flags = ideographs(data, i, end, direct, actions, out, at, stop, marks, flags)
                 if at > stop or i >= end:
                     break
-            i, length, packed = letters(data, i, end, actions, word, length, packed)
+            i, length, last, before = letters(data, i, end, actions, word, length, last, before)
             if i >= end:
                 break
             first = data[i]
@@ -95,9 +98,12 @@ def encode(data, starts, ends, tables, short, trie, literal, settings, word, out
                 kind = action & KIND
                 if kind in (SPACE, EMIT_SYMBOL):
                     if length > 0:
-                        at = close_word(word, length, packed, short, trie, unknown, out, at, marks, flags)
+                        at = close_word(
+                            word, length, (only_ascii, last, before), short, trie, unknown, out, at, marks, flags
+                        )
                         length = 0
-                        packed = np.int64(0)
+                        last = before = np.int64(0)
+                        only_ascii = True
                         flags = 0
                     i += 1
                     if kind == SPACE:
@@ -141,15 +147,20 @@ def encode(data, starts, ends, tables, short, trie, literal, settings, word, out
                     if length <= MAX_WORD_CHARS:
                         word[length] = value
                         length += 1
-                    packed = packed << 8 | value if value < 0x80 else np.int64(-1)
+                    before = before << 8 | np.int64(np.uint64(last) >> np.uint64(56))
+                    last = last << 8 | np.int64(value)
+                    only_ascii = only_ascii and value < 0x80
                     continue
                 if action == REMOVE:
                     altered = True
                     continue
                 if length > 0:
-                    at = close_word(word, length, packed, short, trie, unknown, out, at, marks, flags)
+                    at = close_word(
+                        word, length, (only_ascii, last, before), short, trie, unknown, out, at, marks, flags
+                    )
                     length = 0
-                    packed = np.int64(0)
+                    last = before = np.int64(0)
+                    only_ascii = True
                     flags = 0
                 if action == SPACE:
                     flags |= mark.GAP
@@ -165,7 +176,7 @@ def encode(data, starts, ends, tables, short, trie, literal, settings, word, out
                 break
 
         if length > 0 and outcome == DONE and at - begin <= limit:
-            at = close_word(word, length, packed, short, trie, unknown, out, at, marks, flags)
+            at = close_word(word, length, (only_ascii, last, before), short, trie, unknown, out, at, marks, flags)
         if suspicious and (kept == KEPT_ALWAYS or (kept == KEPT_ALTERED and altered)):
             outcome = GIVEN_UP
         if outcome == GIVEN_UP:

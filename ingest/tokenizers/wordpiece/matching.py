@@ -12,10 +12,11 @@ _FIRST, _FOLLOWING = 1, 2  # the trie's roots
 
 
 @inlined
-def close_word(word, length, packed, short, trie, unknown, out, at, marks, flags):  # type: ignore[no-untyped-def]
-    """Write the tokens of the word; where the next token goes. `packed`: its bytes, -1 where there are no such."""
-    if length <= MOST_BYTES and packed >= 0:
-        number = number_of(short[0], short[1], packed)
+def close_word(word, length, ascii_, short, trie, unknown, out, at, marks, flags):  # type: ignore[no-untyped-def]
+    """Write the tokens of the word; where the next token goes. `ascii_`: whether its letters are, and the last 16."""
+    only_ascii, last, before = ascii_
+    if length <= MOST_BYTES and only_ascii:
+        number = number_of(short[0], short[1], last, before)
         if number >= 0:
             if marks is not None:
                 marks[at] = flags

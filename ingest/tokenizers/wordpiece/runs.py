@@ -10,57 +10,64 @@ import numpy as np
 from headrace.ingest.compiled import inlined
 from headrace.ingest.tokenizers.wordpiece import marks as mark
 from headrace.ingest.tokenizers.wordpiece.spec import MAX_WORD_CHARS
-from headrace.ingest.tokenizers.wordpiece.tables import ACTION_BITS, EMIT_CJK, EMIT_SYMBOL, KIND, LETTER
+from headrace.ingest.tokenizers.wordpiece.tables import ACTION_BITS, EMIT_CJK, KIND, LETTER
 
 MALFORMED = -1
 
 
 @inlined
-def ideographs(data, start, end, actions, out, at, stop, marks, flags):  # type: ignore[no-untyped-def]
-    """Write ids while three-byte characters follow that are words of their own; where text and output stand, and flags.
+def ideographs(data, start, end, direct, actions, out, at, stop, marks, flags):  # type: ignore[no-untyped-def]
+    """Write ids while characters follow that are words of their own; where text, output and flags stand then.
 
-    The same as the loop that calls it does, one branch a condition: most of a Chinese text ends here. Unsigned
-    indices spare Numba's test for negative ones.
+    Characters of three bytes, and ASCII between them. The same as the loop that calls it does, with one test a
+    condition: most of a Chinese text ends here.
     """
-    i = np.uint64(start)
-    to = np.uint64(at)
+    i, to = np.uint64(start), np.uint64(at)
     one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
-    last = np.uint64(max(end - 2, 0))
-    full = np.uint64(stop + 1)
-    while i < last and to < full:
-        first, second, third = np.uint32(data[i]), np.uint32(data[i + one]), np.uint32(data[i + two])
-        code_point = (
-            (first & np.uint32(15)) << np.uint32(12)
-            | (second & np.uint32(63)) << np.uint32(6)
-            | (third & np.uint32(63))
-        )
-        if (
-            first & np.uint32(0xF0) != np.uint32(0xE0)
-            or (second | third << np.uint32(8)) & np.uint32(0xC0C0) != np.uint32(0x8080)
-            or code_point < np.uint32(0x800)
-        ):
-            break
-        action = actions[code_point]
-        if action & KIND > EMIT_SYMBOL:
-            break
+    while True:
+        for _ in range(min((end - np.int64(i)) // 3, stop + 1 - np.int64(to))):
+            first = np.uint32(data[i])
+            second = np.uint32(data[i + one]) ^ np.uint32(0x80)  # a byte that continues a character is now below 0x40
+            third = np.uint32(data[i + two]) ^ np.uint32(0x80)
+            # 0xE0 may begin what is longer than it need be: not here.
+            if first - np.uint32(0xE1) > np.uint32(0x0E) or second | third > np.uint32(0x3F):
+                break
+            code_point = (first & np.uint32(0x0F)) << np.uint32(12) | second << np.uint32(6) | third
+            number = direct[code_point]
+            if number == 0:
+                break
+            if marks is not None:
+                is_cjk = actions[code_point] & KIND == EMIT_CJK
+                marks[to] = flags | np.int64(code_point) | (mark.CJK if is_cjk else 0)
+                flags = 0
+            out[to] = number
+            to += one
+            i += three
+        if np.int64(i) >= end or np.int64(to) > stop or data[i] >= 0x80:
+            return np.int64(i), np.int64(to), flags
+        if data[i] == 0x20:
+            flags |= mark.GAP
+            i += one
+            continue
+        if direct[data[i]] == 0:
+            return np.int64(i), np.int64(to), flags
         if marks is not None:
-            marks[to] = flags | np.int64(code_point) | (mark.CJK if action & KIND == EMIT_CJK else 0)
+            marks[to] = flags | np.int64(data[i])
             flags = 0
-        out[to] = action >> ACTION_BITS
+        out[to] = direct[data[i]]
         to += one
-        i += three
-    return np.int64(i), np.int64(to), flags
+        i += one
 
 
 @inlined
-def letters(data, start, end, actions, word, length, packed):  # type: ignore[no-untyped-def]
+def letters(data, start, end, actions, word, length, last, before):  # type: ignore[no-untyped-def]
     """Append ASCII letters and digits to the word while they follow; where text and word stand then."""
     i = np.uint64(start)
     to = np.uint64(length)
     one = np.uint64(1)
-    last = np.uint64(end)
+    behind = np.uint64(end)
     full = np.uint64(MAX_WORD_CHARS + 1)
-    while i < last:
+    while i < behind:
         first = data[i]
         if first >= 0x80:
             break
@@ -71,9 +78,10 @@ def letters(data, start, end, actions, word, length, packed):  # type: ignore[no
         if to < full:
             word[to] = value
             to += one
-        packed = packed << 8 | value
+        before = before << 8 | np.int64(np.uint64(last) >> np.uint64(56))
+        last = last << 8 | value
         i += one
-    return np.int64(i), np.int64(to), packed
+    return np.int64(i), np.int64(to), last, before
 
 
 @inlined

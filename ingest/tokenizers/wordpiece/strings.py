@@ -1,14 +1,20 @@
-"""Strings: an Arrow string array as the arrays that compiled code reads, without a copy of the text."""
+"""Strings: an Arrow string array as the arrays that compiled code reads, without a copy, and arrays that it fills."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 _NOTHING = np.frombuffer(b"\0", np.uint8)  # read-only, as Arrow's buffers are: another type would be compiled for
+
+
+def pooled(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array without values from Arrow's memory pool, which keeps what is freed: no page is faulted in twice."""
+    return np.frombuffer(pa.allocate_buffer(max(1, count) * np.dtype(kind).itemsize), kind)
 
 
 @dataclass(frozen=True, slots=True)

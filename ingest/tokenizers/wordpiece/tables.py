@@ -10,6 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Set
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,12 @@ def build(spec: WordPieceSpec, literals: Collection[str]) -> Tables:
             action = items[0] if items else REMOVE
         actions[ord(char)] = action
     return Tables(actions, np.array(expansions, np.int32), items_per_byte)
+
+
+def direct(tables: Tables, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """(0x10000,): the ids of characters that are words of their own, 0 for all others. Small, for most look-ups."""
+    emitted = tables.actions[:0x10000] & KIND <= EMIT_SYMBOL
+    return np.where(emitted, tables.actions[:0x10000] >> ACTION_BITS, 0).astype(kind)
 
 
 def _stays(char: str, spec: WordPieceSpec) -> bool:

@@ -21,7 +21,7 @@ from headrace.ingest.tokenizers.wordpiece import assemble, kernel, marks, refere
 from headrace.ingest.tokenizers.wordpiece.assemble import Flat
 from headrace.ingest.tokenizers.wordpiece.reference import Reference
 from headrace.ingest.tokenizers.wordpiece.spec import MAX_WORD_CHARS, WordPieceSpec
-from headrace.ingest.tokenizers.wordpiece.strings import Strings
+from headrace.ingest.tokenizers.wordpiece.strings import Strings, pooled
 from headrace.schemas.errors import UsageError
 from headrace.schemas.fingerprint import fingerprint
 from headrace.schemas.tokens import ids_type
@@ -42,6 +42,7 @@ class WordPieceTokenizer:
     vocab_size: int
     fingerprint: str
     tables: tables.Tables
+    direct: assemble.Ids  # of `tables.direct`
     short: short_words.ShortWords
     pieces: trie.Trie
     reference: Reference
@@ -88,8 +89,8 @@ class WordPieceTokenizer:
         """Tokens of each text, at most `limit` and with [CLS] and [SEP] `around` them, and which had more."""
         count = len(texts)
         marked = self.options.split or self.dictionary is not None
-        out = np.empty(self._room(texts, limit), np.int32 if marked else self._ids_type().to_pandas_dtype())
-        flat = Flat(out, np.zeros(count + 1, np.int32), np.empty(len(out), np.int32) if marked else None)
+        out = pooled(self._room(texts, limit), np.int32 if marked else self._ids_type().to_pandas_dtype())
+        flat = Flat(out, np.zeros(count + 1, np.int32), pooled(len(out), np.int32) if marked else None)
         outcomes = np.empty(count, np.uint8)
         special = self.special_ids
         lead, trail = (special["cls"], special["sep"]) if around else (-1, -1)
@@ -97,7 +98,7 @@ class WordPieceTokenizer:
             texts.data,
             texts.starts,
             texts.ends,
-            (self.tables.actions, self.tables.expansions),
+            (self.tables.actions, self.tables.expansions, self.direct),
             (self.short.keys, self.short.numbers),
             (self.pieces.edges, self.pieces.values),
             self.literals,
@@ -163,12 +164,14 @@ def make(spec: WordPieceSpec, options: Options) -> WordPieceTokenizer:
     every = {**spec.vocabulary, **spec.literal}
     found = tables.build(spec, literals)
     dictionary = words.load(options.words) if options.words else None
+    vocab_size = max(every.values()) + 1
     return WordPieceTokenizer(
         options=options,
         special_ids={name: every[token] for name, token in spec.special.items()},
-        vocab_size=max(every.values()) + 1,
+        vocab_size=vocab_size,
         fingerprint=_fingerprint(spec, options, found, dictionary),
         tables=found,
+        direct=tables.direct(found, ids_type(vocab_size).to_pandas_dtype()),
         short=short_words.build(spec.vocabulary),
         pieces=pieces,
         reference=reference.make(spec, literals),

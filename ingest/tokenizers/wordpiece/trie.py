@@ -2,7 +2,7 @@
 
 An edge is one int64: parent node (20 bits), code point (21 bits), child node (22 bits); 0 is an empty slot. Node 0 does
 not exist, 1 and 2 are the roots, so that two sets of strings share a table (first and following pieces of words). A
-child is found by multiplicative hashing and linear probing; at most half of the slots are taken. Cost: building is
+child is found by multiplicative hashing and linear probing; at most a third of the slots are taken. Cost: building is
 linear in the characters; looking up touches one cache line a character, mostly.
 """
 
@@ -53,8 +53,8 @@ def build(*sets: Mapping[str, int]) -> Trie:
 
 
 def _slots(characters: int) -> int:
-    """Twice the possible edges, as a power of two."""
-    return 1 << max(4, (2 * min(characters, MAX_NODES)).bit_length())
+    """Three to six times the possible edges, as a power of two."""
+    return 1 << max(4, (3 * min(characters, MAX_NODES)).bit_length())
 
 
 @inlined

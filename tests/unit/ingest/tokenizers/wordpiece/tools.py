@@ -19,7 +19,26 @@ TOKENS = [
     *"中国人民大学生活好很不错今天气在北京上海的了是，。！？；：“”（）～￥①…",
     *"abcdefghijklmnopqrstuvwxyz0123456789.,!?;:()[]-'\"",
     *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz0123456789"),
-    *["hello", "world", "##ing", "work", "##ed", "unbreak", "##able", "ᄀ", "##ᅡ", "α", "##σ", "é", "É", "I", "A"],
+    *[
+        "hello",
+        "world",
+        "##ing",
+        "work",
+        "##ed",
+        "unbreak",
+        "##able",
+        "abcabcab",
+        "abcabcabc",
+        "abcabcabcabcabca",
+        "ᄀ",
+        "##ᅡ",
+        "α",
+        "##σ",
+        "é",
+        "É",
+        "I",
+        "A",
+    ],
 ]
 VOCABULARY = {token: number for number, token in enumerate(TOKENS)}
 
@@ -34,7 +53,8 @@ LITERAL_PARTS = ("[SEP]", "[MASK]", "[sep]", "[SE", "P]", "[", "]")
 
 
 def texts(max_size: int = 30) -> st.SearchStrategy[str]:
-    part = st.one_of(st.text(ALPHABET, max_size=8), st.sampled_from(LITERAL_PARTS), st.text(max_size=3))
+    long_words = st.text("abceÉéšŁK", min_size=7, max_size=20)
+    part = st.one_of(st.text(ALPHABET, max_size=8), long_words, st.sampled_from(LITERAL_PARTS), st.text(max_size=3))
     return st.lists(part, max_size=max_size // 4).map("".join)
 
 
