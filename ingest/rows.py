@@ -14,12 +14,9 @@ from headrace.ingest.bucket import buckets
 from headrace.ingest.config import LongText
 from headrace.ingest.dead_letters import DeadLetter
 from headrace.ingest.decode import Decoded
-from headrace.ingest.tokenizers.base import Encoded, Tokenizer
+from headrace.ingest.tokenizers.base import MAX_PARTS, Encoded, Tokenizer
 from headrace.schemas.errors import Reason
 from headrace.schemas.tokens import tokens_schema
-
-#: As many as the `part` column can count.
-MAX_PARTS = 2**16
 
 
 def tokenize(decoded: Decoded, tokenizer: Tokenizer, long_text: LongText) -> tuple[pa.RecordBatch, list[DeadLetter]]:

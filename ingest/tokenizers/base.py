@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+#: As many parts of a text as the column `part` can count.
+MAX_PARTS = 2**16
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -53,7 +56,7 @@ class Tokenizer(Protocol):
     def encode(self, texts: pa.StringArray | pa.LargeStringArray, pairs: pa.StringArray | None) -> Encoded:
         """Tokenize texts, each with its pair where it has one; of pairs the longer text is cut first.
 
-        Raises UnsplittableText for a text that would give more parts than `part` can count.
+        With `Options.split`, a text that needs more than MAX_PARTS gives no row.
         """
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.ingest.compiled import compiled, inlined
+from headrace.ingest.tokenizers.base import MAX_PARTS
 from headrace.ingest.tokenizers.wordpiece.sentences import next_cut
 
 Ids = npt.NDArray[Any]  # uint16 or int32
 Int32s = npt.NDArray[np.int32]
 
-MAX_PARTS = 1 << 16
 _NO_PAIR = -1
 
 
@@ -84,7 +84,7 @@ def plan_parts(texts: Flat, pairs: Flat, has_pair: npt.NDArray[np.bool_], max_to
     too_long = np.zeros(len(has_pair), np.bool_)
     first = (texts.ids, texts.marks, texts.ends)
     second = (pairs.ids, pairs.marks, pairs.ends)
-    count = _plan_parts(first, second, has_pair, (max_tokens, words), text_of, spans, too_long)
+    count = _plan_parts(first, second, has_pair, (max_tokens, words, MAX_PARTS), text_of, spans, too_long)
     return Plan(text_of[:count], spans[:count], too_long)
 
 
@@ -146,7 +146,7 @@ def _plan_parts(texts, pairs, has_pair, settings, text_of, spans, too_long):  # 
     """Fill the plan; the number of rows."""
     ids, marks, ends = texts
     pair_ids, pair_marks, pair_ends = pairs
-    max_tokens, words = settings
+    max_tokens, words, most_parts = settings
     count = 0
     for number in range(has_pair.shape[0]):
         begin, end = ends[number], ends[number + 1]
@@ -178,9 +178,9 @@ def _plan_parts(texts, pairs, has_pair, settings, text_of, spans, too_long):  # 
             spans[count, 3] = cut if cuts_pair else pair_end
             count += 1
             at = cut
-            if at >= stop or count - first_row > MAX_PARTS:
+            if at >= stop or count - first_row > most_parts:
                 break
-        if count - first_row > MAX_PARTS:
+        if count - first_row > most_parts:
             count = first_row
     return count
 
