@@ -25,6 +25,7 @@ from headrace.schemas.record import ARROW_TYPE
 
 RUNS = 5
 REPEATS = 30  # of the 35 000 reviews: a run lasts some seconds
+SILENT_S = 60
 BULK_ROWS = 2500  # a message stays below Kafka's default limit
 
 
@@ -98,10 +99,20 @@ def _bare(address: str, topic: str, count: int, options: Mapping[str, Any]) -> f
     fixed = {"bootstrap.servers": address, "group.id": "bench", "isolation.level": "read_committed"}
     consumer = Consumer({**options, **fixed})
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(pipe.PARTITIONS)])
-    seen = len(consumer.consume(1, 30))
+    seen = len(_some(consumer, 1))
     began, before = time.monotonic(), seen
     while seen < count:
-        seen += sum(1 for message in consumer.consume(min(2000, count - seen), 1.0) if not message.error())
+        seen += sum(1 for message in _some(consumer, min(2000, count - seen)) if not message.error())
     rate = (seen - before) / (time.monotonic() - began)
     consumer.close()
     return rate
+
+
+def _some(consumer: Consumer, most: int) -> list[Any]:
+    """Messages as soon as there are any. Raises SystemExit when none come."""
+    deadline_s = time.monotonic() + SILENT_S
+    while time.monotonic() < deadline_s:
+        found: list[Any] = consumer.consume(most, 1.0)
+        if found:
+            return found
+    raise SystemExit(f"the bare consumer got nothing for {SILENT_S} s: run it again")
