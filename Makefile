@@ -21,6 +21,7 @@ demo: setup ## publish, ingest and train here, with no broker and no GPU
 	$(VENV)/bin/headrace demo $(ARGS)
 
 test: setup ## run the tests
+	$(PY) -m headrace.ingest.warm
 	$(PY) -m pytest $(ARGS)
 
 parity: setup ## compare the tokenizer with PaddleNLP's on millions of texts (an hour; ARGS="--every 50" for a share)
