@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said_before_anything_starts(folder: Path) -> None:
         (("train", "--ranks", "3"), "tokens.lanes is 2"),
         (("train", "--set", "train.precision=bf16"), "train.precision"),
         (("up", "--set", "evaluate.data=dev.jsonl"), "evaluate.data"),
-        (("ingest", "--set", "tokenizer.long_text=split"), "tokenizer.long_text"),
+        (("ingest", "--set", "ingest.interleave=4"), "ingest.interleave"),
         (("ledger", "find", "orders@3"), "TOPIC/PARTITION@OFFSET"),
     ):
         done = run(folder, *arguments)
