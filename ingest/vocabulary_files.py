@@ -23,8 +23,9 @@ _OTHER_KINDS = "*.model"
 
 def check_folder(folder: Path, *, force: bool) -> None:
     """Raises UsageError where a vocabulary would be overwritten without `force`, or not be read once it is there."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"--out: {folder} is not a folder: name one")
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise UsageError(f"--out: {nearest} is not a folder: name one")
     there = [name for name in (_VOCABULARY, layout.CONFIG) if (folder / name).exists()]
     if there and not force:
         raise UsageError(f"--out: {folder / there[0]} is there already: name another folder, or overwrite with --force")

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 TOPIC_RECORDS = 2_000_000
 
+#: The library reserves memory for a whole vocabulary before it learns, and no tokenizer takes a larger one.
+MAX_SIZE = 1_000_000
+
+_COUNT = click.IntRange(min=1, max=10**12)  # more than there is, and less than compiled code can count
+
 
 @click.group(
     "vocab",
@@ -44,7 +49,7 @@ def command() -> None:
     ),
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT...|-]")
-@click.option("--size", type=click.IntRange(min=1), required=True, metavar="N", help="Tokens in the vocabulary.")
+@click.option("--size", type=click.IntRange(1, MAX_SIZE), required=True, metavar="N", help="Tokens in the vocabulary.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -57,7 +62,7 @@ def command() -> None:
 @click.option("--cased", is_flag=True, help="Keep capital letters and accents.")
 @click.option(
     "--min-frequency",
-    type=click.IntRange(min=1),
+    type=_COUNT,
     default=2,
     show_default=True,
     metavar="K",
@@ -65,13 +70,13 @@ def command() -> None:
 )
 @click.option(
     "--limit-characters",
-    type=click.IntRange(min=1),
+    type=_COUNT,
     metavar="K",
     help="Keep the K most frequent characters.  [default: all]",
 )
 @click.option(
     "--records",
-    type=click.IntRange(min=1),
+    type=_COUNT,
     metavar="N",
     help=f"Read N records at most.  [default: all of files, {TOPIC_RECORDS} of the topic]",
 )

@@ -54,6 +54,15 @@ def test_a_file_becomes_a_vocabulary(capsys: pytest.CaptureFixture[str]) -> None
     assert len(vocabulary()) == 600 and vocabulary()[:5] == SPECIAL
 
 
+@pytest.mark.parametrize(
+    "given", [("--size", "1000000000"), *((name, str(2**64)) for name in ("--min-frequency", "--records"))]
+)
+def test_numbers_beyond_any_use_are_refused(given: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """For a size that no memory holds the library ends the whole process."""
+    said = refused(capsys, "orders.jsonl", "--size", "600", *given)
+    assert f"'{given[0]}'" in said and "is not in the range" in said
+
+
 def test_two_processes_write_the_same_bytes() -> None:
     """Hash tables of Python and of the library begin with another seed in each."""
     arguments = ["orders.jsonl", "--size", "900", "--min-frequency", "1"]

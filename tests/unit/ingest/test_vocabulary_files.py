@@ -62,6 +62,8 @@ def test_a_file_in_the_folders_place(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="is not a folder"):
         check_folder(tmp_path / "file", force=True)
+    with pytest.raises(UsageError, match="file is not a folder"):  # before texts are read for nothing
+        check_folder(tmp_path / "file" / "below" / "deeper", force=False)
     with pytest.raises(UsageError, match=r"--out: .* cannot be written"):
         write(tmp_path / "file" / "below", ["a"], cased=False, force=False)
 
