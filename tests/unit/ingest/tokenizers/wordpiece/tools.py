@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -63,8 +64,14 @@ def spec(**changes: object) -> WordPieceSpec:
     return WordPieceSpec(**{"vocabulary": VOCABULARY, "special": SPECIAL, "literal": literal, **changes})  # type: ignore[arg-type]
 
 
-@cache
 def tokenizer(options: Options, *, lowercase: bool = True, strip_accents: bool = True) -> WordPieceTokenizer:
+    """Made once for all lengths: no table depends on them."""
+    made = _made(replace(options, max_tokens=64, split=False), lowercase, strip_accents)
+    return replace(made, options=options)
+
+
+@cache
+def _made(options: Options, lowercase: bool, strip_accents: bool) -> WordPieceTokenizer:
     return make(spec(lowercase=lowercase, strip_accents=strip_accents), options)
 
 
