@@ -102,7 +102,7 @@ def splitter(*, cased: bool) -> Callable[[str], list[str]]:
         try:
             return text.translate(table).split()
         except _Moves:
-            return unicodedata.normalize("NFD", text.translate(first)).translate(second).split()
+            return unicode.nfd(text.translate(first)).translate(second).split()
 
     return words
 

@@ -125,9 +125,14 @@ def token_names(fields: Mapping[str, Any]) -> dict[str, str]:
 def added_tokens(file: Path) -> dict[str, int]:
     """Token -> id of the added_tokens.json beside a file."""
     stated = read_json(file.with_name(ADDED_TOKENS))
-    if not all(isinstance(number, int) for number in stated.values()):
+    if not all(isinstance(number, int) for number in stated.values()) or not all(map(_is_token, stated)):
         raise UsageError(f"tokenizer.path: {ADDED_TOKENS} beside {str(file)!r} must map tokens to ids: correct it")
     return stated
+
+
+def _is_token(text: str) -> bool:
+    """Not empty, and something that UTF-8 can hold."""
+    return bool(text) and text.encode(errors="replace").decode() == text
 
 
 def refuse_compiled_only(options: Options, what: str) -> None:

@@ -177,7 +177,8 @@ def encode(data, starts, ends, tables, short, trie, literal, settings, word, out
 
         if length > 0 and outcome == DONE and at - begin <= limit:
             at = close_word(word, length, (only_ascii, last, before), short, trie, unknown, out, at, marks, flags)
-        if suspicious and (kept == KEPT_ALWAYS or (kept == KEPT_ALTERED and altered)):
+        cut_off = i < end  # what follows was not looked at
+        if suspicious and (kept == KEPT_ALWAYS or (kept == KEPT_ALTERED and (altered or cut_off))):
             outcome = GIVEN_UP
         if outcome == GIVEN_UP:
             at = text_begin

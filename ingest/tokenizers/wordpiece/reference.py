@@ -31,12 +31,12 @@ class Reference:
     literal: re.Pattern[str] | None  # the longest that begins at a place; None: texts are not searched for any
     kept: re.Pattern[str] | None  # what keeps its case: the same tokens, the first in alphabetical order
 
-    def tokens(self, text: str) -> list[Token]:
-        found: list[Token] = []
+    def tokens(self, text: str) -> Iterator[Token]:
+        """One by one, so that who wants a few does not pay for all."""
         before = 0  # flags of the white space before the next token
         for segment, is_literal in self._segments(text):
             if is_literal:
-                found.append((self.spec.literal[segment], before))
+                yield self.spec.literal[segment], before
                 before = 0
                 continue
             for word, flags in self._words(segment):
@@ -44,10 +44,9 @@ class Reference:
                     before |= flags
                     continue
                 first, *others = self._pieces(word)
-                found.append((first, flags | before))
-                found += ((number, marks.PIECE) for number in others)
+                yield first, flags | before
+                yield from ((number, marks.PIECE) for number in others)
                 before = 0
-        return found
 
     def _segments(self, text: str) -> Iterator[tuple[str, bool]]:
         """Step 2: stretches of lower-cased text, and the literal tokens between them."""

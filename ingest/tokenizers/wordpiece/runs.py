@@ -10,7 +10,7 @@ import numpy as np
 from headrace.ingest.compiled import inlined
 from headrace.ingest.tokenizers.wordpiece import marks as mark
 from headrace.ingest.tokenizers.wordpiece.spec import MAX_WORD_CHARS
-from headrace.ingest.tokenizers.wordpiece.tables import ACTION_BITS, EMIT_CJK, KIND, LETTER
+from headrace.ingest.tokenizers.wordpiece.tables import ACTION_BITS, EMIT_CJK, KIND, LETTER, SPACE
 
 MALFORMED = -1
 
@@ -45,7 +45,7 @@ def ideographs(data, start, end, direct, actions, out, at, stop, marks, flags): 
             i += three
         if np.int64(i) >= end or np.int64(to) > stop or data[i] >= 0x80:
             return np.int64(i), np.int64(to), flags
-        if data[i] == 0x20:
+        if data[i] == 0x20 and actions[0x20] & KIND == SPACE:
             flags |= mark.GAP
             i += one
             continue

@@ -35,7 +35,10 @@ class Strings:
 
     @classmethod
     def of(cls, array: pa.StringArray | pa.LargeStringArray) -> Strings:
-        """A view of string, large_string, binary or large_binary; slices and nulls as they are."""
+        """A view of string, large_string, binary or large_binary; slices and nulls as they are. Else TypeError."""
+        kinds = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+        if array.type not in kinds:
+            raise TypeError(f"an array of strings is expected, not of {array.type}")
         _, offsets, data = array.buffers()
         width = np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32
         count = len(array)

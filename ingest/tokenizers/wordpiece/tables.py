@@ -49,6 +49,7 @@ def build(spec: WordPieceSpec, literals: Collection[str]) -> Tables:
     expansions = [0]
     items_per_byte = 1
     firsts = {token[0] for token in literals} | {token[0].swapcase() for token in literals if spec.lowercase}
+    firsts = {char for char in firsts if len(char) == 1}  # some change case into two
     within = {char for token in literals for char in token} if spec.lowercase else set()
     for char, category in unicode.present_chars():
         spaced = spec.split_cjk and unicode.is_cjk(char)
@@ -57,7 +58,8 @@ def build(spec: WordPieceSpec, literals: Collection[str]) -> Tables:
         else:
             items = [_action(part, unicodedata.category(part), spaced, spec) for part in _become(char, spec)]
             items = [item for item in items if item != REMOVE]
-        if SLOW in items or (within and _hides_literal(char, within)):
+        hidden = (within and _hides_literal(char, within)) or (spec.kept_words and _begins_as(char, firsts, spec))
+        if SLOW in items or hidden:
             action = SLOW
         elif char in firsts or len(items) > 1:
             action = len(expansions) << ACTION_BITS | (LITERAL if char in firsts else EXPAND)
@@ -66,6 +68,10 @@ def build(spec: WordPieceSpec, literals: Collection[str]) -> Tables:
         else:
             action = items[0] if items else REMOVE
         actions[ord(char)] = action
+    for char in firsts:  # a character that is removed may begin a literal
+        if actions[ord(char)] == REMOVE:
+            actions[ord(char)] = len(expansions) << ACTION_BITS | LITERAL
+            expansions.append(0)
     return Tables(actions, np.array(expansions, np.int32), items_per_byte)
 
 
@@ -85,6 +91,12 @@ def _stays(char: str, spec: WordPieceSpec) -> bool:
 def _hides_literal(char: str, within: Set[str]) -> bool:
     """Lower-cased it is part of a literal, and the kernel, folding ASCII alone, does not see it: the Kelvin sign."""
     return not char.isascii() and char.lower() != char and not within.isdisjoint(char.lower())
+
+
+def _begins_as(char: str, firsts: Set[str], spec: WordPieceSpec) -> bool:
+    """It becomes another character and more: the first one of a literal, which could be a kept word's."""
+    become = _become(char, spec)
+    return become != char and become[:1] in firsts
 
 
 def _become(char: str, spec: WordPieceSpec) -> str:

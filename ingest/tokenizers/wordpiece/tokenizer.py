@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ class WordPieceTokenizer:
     names: Mapping[int, str]  # id -> token
 
     def encode(self, texts: pa.StringArray | pa.LargeStringArray, pairs: pa.StringArray | None) -> Encoded:
+        if pairs is not None and len(pairs) != len(texts):
+            raise ValueError(f"{len(texts)} texts and {len(pairs)} pairs")
         if pairs is None and not self.options.split:
             return self._single(Strings.of(texts))
         return self._assembled(Strings.of(texts), None if pairs is None else Strings.of(pairs))
@@ -112,7 +115,7 @@ class WordPieceTokenizer:
         too_long = outcomes == kernel.TOO_LONG
         given_up = np.flatnonzero(outcomes == kernel.GIVEN_UP)
         if len(given_up):
-            found = [self.reference.tokens(texts[int(number)]) for number in given_up]
+            found = [list(islice(self.reference.tokens(texts[int(number)]), limit + 1)) for number in given_up]
             too_long[given_up] = [len(tokens) > limit for tokens in found]
             begin, end = [(lead, 0)] * around, [(trail, 0)] * around
             flat = assemble.replaced(flat, given_up, [[*begin, *tokens[:limit], *end] for tokens in found])

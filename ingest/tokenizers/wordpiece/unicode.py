@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import groupby
 
 import numpy as np
 
@@ -59,6 +60,15 @@ def is_symbol(char: str, category: str | None = None) -> bool:
     return (category or unicodedata.category(char))[0] in "PS" or char in _ASCII_PUNCTUATION or char in _MORE_SYMBOLS
 
 
+def nfd(text: str) -> str:
+    """`unicodedata.normalize("NFD", text)`, which takes quadratic time over a long run of marks; this sorts."""
+    chars = "".join(unicodedata.normalize("NFD", char) for char in text)
+    if not any(map(unicodedata.combining, chars)):
+        return chars
+    runs = groupby(chars, lambda char: unicodedata.combining(char) != 0)
+    return "".join("".join(sorted(run, key=unicodedata.combining)) if marks else "".join(run) for marks, run in runs)
+
+
 def without_accents(text: str) -> str:
     """NFD without nonspacing marks."""
-    return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
+    return "".join(char for char in nfd(text) if unicodedata.category(char) != "Mn")

@@ -31,10 +31,10 @@ class Dictionary:
 
 def load(name_or_file: str) -> Dictionary:
     """Read jieba's dictionary or a file: a word begins each line, whatever follows it. Raises UsageError."""
-    file = _jieba_file() if name_or_file == JIEBA else Path(name_or_file).expanduser()
     try:
+        file = _jieba_file() if name_or_file == JIEBA else Path(name_or_file).expanduser()
         lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(
             f"tokenizer.words: {name_or_file!r} cannot be read: {error}: name jieba, or a UTF-8 file of one word a line"
         ) from error

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.ingest.tokenizers.base import Options
+from headrace.ingest.tokenizers.wordpiece.tokenizer import make
 from tests.unit.ingest.tokenizers.wordpiece import tools
 from tests.unit.ingest.tokenizers.wordpiece.tools import tokenizer, tokens
 
@@ -62,8 +63,6 @@ def test_ids_are_uint16_where_they_fit() -> None:
 
 
 def test_ids_are_int32_where_the_vocabulary_needs_it() -> None:
-    from headrace.ingest.tokenizers.wordpiece.tokenizer import make
-
     large = {**tools.VOCABULARY, "far": 70_000}
     encoded = make(tools.spec(vocabulary=large), Options(8)).encode(pa.array(["far a"]), None)
     assert encoded.input_ids.type == pa.list_(pa.int32())
@@ -95,10 +94,63 @@ def test_literal_tokens_stay_text_where_producers_are_not_trusted() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("literal", "text", "wanted"),
+    [
+        (" foo", "中 foo", ["中", " foo"]),
+        (" foo", " foo", [" foo"]),
+        ("\ue000", "a\ue000b", ["a", "\ue000", "b"]),
+        ("\u200b", "中\u200b国", ["中", "\u200b", "国"]),
+        ("Kelvin", "kelvin Kelvin \u212aelvin", None),
+    ],
+)
+def test_literal_tokens_of_any_characters(literal: str, text: str, wanted: list[str] | None) -> None:
+    given = {**tools.spec().literal, literal: 500}
+    ours = make(tools.spec(literal=given), Options(64))
+    ids = ours.encode(pa.array([text]), None).input_ids[0].as_py()[1:-1]
+    assert ids == [number for number, _ in ours.reference.tokens(text)]
+    if wanted is not None:
+        names = {500: literal}
+        assert [names.get(number) or tools.TOKENS[number] for number in ids] == wanted
+
+
+@pytest.mark.parametrize(
+    ("lowercase", "mask", "text"),
+    [(True, "<s>", "\u226es>"), (False, "<|m|a>", "<|m|a\0>"), (False, "[SÉP]", "[SE\u0301P]")],
+)
+def test_kept_words_however_they_come_about(lowercase: bool, mask: str, text: str) -> None:
+    vocabulary = {**tools.VOCABULARY, mask: 500, "<": 501, "|": 502, ">": 503}
+    special = {**tools.SPECIAL, "mask": mask}
+    kept = tools.spec(
+        vocabulary=vocabulary,
+        special=special,
+        literal={token: vocabulary[token] for token in special.values()},
+        kept_words=frozenset(special.values()),
+        lowercase=lowercase,
+        strip_accents=lowercase,
+    )
+    for most in (4, 5, 64):
+        ours = make(kept, Options(most))
+        encoded = ours.encode(pa.array([text]), None)
+        wanted = [number for number, _ in ours.reference.tokens(text)]
+        assert encoded.input_ids[0].as_py()[1:-1] == wanted[: most - 2]
+        assert encoded.too_long[0].as_py() == (len(wanted) > most - 2)
+
+
+def test_other_arrays_are_refused() -> None:
+    ours = tokenizer(Options(8))
+    for array in (pa.array(["a"]).dictionary_encode(), pa.array([1]), pa.nulls(2)):
+        with pytest.raises(TypeError, match="array of strings"):
+            ours.encode(array, None)
+    with pytest.raises(ValueError, match="1 texts and 2 pairs"):
+        ours.encode(pa.array(["a"]), pa.array(["b", "c"]))
+
+
 _GUARDED = """
 import ctypes, mmap
 import numpy as np, pyarrow as pa
 from headrace.ingest.tokenizers.base import Options
+from headrace.ingest.tokenizers.wordpiece.tokenizer import make
 from tests.unit.ingest.tokenizers.wordpiece.tools import tokenizer
 
 PAGE = mmap.PAGESIZE
