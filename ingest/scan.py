@@ -22,7 +22,7 @@ from headrace.ingest.compiled import compiled, inlined
 from headrace.ingest.fields import MAX_LABELS
 from headrace.ingest.iso_time import iso_ms
 from headrace.ingest.scan_text import copy, copy_string, is_utf8
-from headrace.ingest.tokenizers.wordpiece.strings import Strings
+from headrace.ingest.tokenizers.wordpiece.strings import Strings, pooled
 from headrace.pipeline.config import FieldNames
 
 #: What a body is taken for. GUESS: JSON where it begins with a brace. OTHER is left open.
@@ -47,7 +47,7 @@ def scan(bodies: Sequence[bytes], forms: npt.NDArray[np.uint8], names: FieldName
     body = Strings.of(pa.array(bodies, pa.binary()))
     count, size = len(body), len(body.data)
     keys = [name.encode() for name in _wanted(names)]
-    strings = np.empty((_TIMESTAMP, size), np.uint8)
+    strings = pooled(_TIMESTAMP * size, np.uint8)[: _TIMESTAMP * size].reshape(_TIMESTAMP, size)
     string_ends = np.zeros((_TIMESTAMP, count + 1), np.int32)
     label_ends = np.zeros(size // 2 + 2, np.int32)  # of single labels, which have two quotes or a digit and a comma
     times_ms = np.zeros(count, np.int64)
