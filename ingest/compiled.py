@@ -7,6 +7,10 @@ none of these can be written, each process compiles for itself, and says so once
 
 Numba takes a cached function for current as long as the file that it stands in is the same. Ours are inlined from and
 hold constants of the files beside them, so here every file of the folder counts.
+
+Compiled functions carry no annotations, and an ignore says so to mypy: Numba infers types from each call and compiles
+one version for each. What the arrays are stands in the docstrings; what calls them is typed. Numba itself has no
+types that mypy knows, so the classes that are derived from its own carry an ignore too.
 """
 
 from __future__ import annotations
