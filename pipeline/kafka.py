@@ -14,37 +14,19 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from headrace.pipeline.kafka_client import ASK_WAIT_S, COORDINATOR_DEFAULTS, NO_TOPIC, REQUEST_WAIT_S, Link
+from headrace.pipeline.kafka_client import ASK_WAIT_S, COORDINATOR_DEFAULTS, NO_TOPIC, REQUEST_WAIT_S, RETRY_S, Link
+from headrace.pipeline.kafka_positions import KafkaPositions
 from headrace.pipeline.kafka_reader import KafkaReader
 from headrace.pipeline.kafka_worker import KafkaWorker
-from headrace.pipeline.kafka_writer import COMMIT_WAIT_S, KafkaWriter
+from headrace.pipeline.kafka_writer import KafkaWriter
 from headrace.pipeline.topics import Ends, Topic, with_partitions
-from headrace.schemas.errors import BrokerAway, Fenced, TopicError
+from headrace.schemas.errors import BrokerAway, TopicError
 from headrace.schemas.position import Position
 
-RETRY_S: Final = 0.05
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_000_000  # where we may not read a topic's settings: below Kafka's own default
-SETTLING: Final = {
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-}
 
 
 class KafkaBroker:
@@ -54,6 +36,7 @@ class KafkaBroker:
         self._link = Link(servers, options)
         self.address = self._link.address
         self._opened: Any = None
+        self._groups: dict[str, KafkaPositions] = {}
 
     def describe(self, topic: str) -> Topic | None:
         found = self._look_at(topic)
@@ -88,46 +71,12 @@ class KafkaBroker:
         return {partition: end[partition] if offset < 0 else offset for partition, offset in found.items()}
 
     def positions(self, group: str, topic: str, *, settled: bool = True) -> dict[int, Position]:
-        deadline_s = time.monotonic() + COMMIT_WAIT_S
-        known: dict[int, Position] = {}
-        while True:
-            moving = []
-            for found in self._listed(group, topic, settled):
-                if found.error is not None:
-                    moving.append(found.partition)
-                else:
-                    known.setdefault(found.partition, Position.parse(found.offset, found.metadata))
-            moving = [partition for partition in moving if partition not in known]  # one answer each is enough
-            if not moving:
-                return known
-            if time.monotonic() > deadline_s:
-                raise BrokerAway(
-                    f"{self.address}: the position of group {group!r} in {topic}[{moving[0]}] is inside a transaction "
-                    f"that was not ended within {COMMIT_WAIT_S:.0f} s: is the worker that opened it frozen?"
-                )
-            time.sleep(RETRY_S)
+        return self._group(group).read(topic, self._partitions(topic), settled=settled)
 
     def set_positions(self, group: str, topic: str, positions: Mapping[int, Position]) -> None:
         """As the protocol says. Raises Fenced when the group has members."""
-        if not positions:
-            return
-        offsets = [
-            TopicPartition(topic, partition, position.offset, position.metadata())
-            for partition, position in positions.items()
-        ]
-        wanted = [ConsumerGroupTopicPartitions(group, offsets)]
-
-        def ask() -> None:
-            asked = self._admin.alter_consumer_group_offsets(wanted, request_timeout=REQUEST_WAIT_S)
-            _raise_first(asked[group].result().topic_partitions)
-
-        try:
-            self._ask(f"set the positions of group {group!r}", ask)
-        except Fenced as error:
-            raise Fenced(
-                f"{self.address}: the positions of group {group!r} cannot be set while it has members: "
-                "stop them first, or leave it to them"
-            ) from error
+        if positions:
+            self._group(group).write(topic, positions)
 
     def reader(self, topic: str, offsets: Mapping[int, int]) -> KafkaReader:
         missing = sorted(offsets.keys() - set(self._partitions(topic)))
@@ -147,7 +96,13 @@ class KafkaBroker:
         return KafkaWorker(self._link.another(), name, group, topic, self.describe, self.positions)
 
     def close(self) -> None:
+        for positions in self._groups.values():
+            positions.close()
+        self._groups.clear()
         self._opened = None
+
+    def _group(self, group: str) -> KafkaPositions:
+        return self._groups.setdefault(group, KafkaPositions(self._link.another(), group))
 
     @property
     def _admin(self) -> Any:
@@ -217,41 +172,5 @@ class KafkaBroker:
         found: dict[int, int] = self._ask(f"read the ends of topic {topic!r}", ask)
         return found
 
-    def _listed(self, group: str, topic: str, settled: bool) -> list[TopicPartition]:
-        """The group's positions in the topic; with `settled`, one that may still change has an error, no offset."""
-        wanted = [ConsumerGroupTopicPartitions(group)]
-
-        def ask() -> list[TopicPartition]:
-            asked = self._admin.list_consumer_group_offsets(
-                wanted, require_stable=settled, request_timeout=REQUEST_WAIT_S
-            )
-            listed = [found for found in asked[group].result().topic_partitions if found.topic == topic]
-            _raise_first(listed, but=KafkaError.UNSTABLE_OFFSET_COMMIT)
-            return [found for found in listed if found.error is not None or found.offset >= 0]
-
-        listed: list[TopicPartition] = self._ask(f"read the positions of group {group!r}", ask)
-        return listed
-
     def _ask(self, doing: str, request: Callable[[], Any], none_for: Collection[int] = ()) -> Any:
-        """Send a request until it is answered. Answers whose code is in `none_for` are None."""
-        deadline_s = time.monotonic() + ASK_WAIT_S
-        while True:
-            try:
-                return request()
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code in none_for:
-                    return None
-                if code not in SETTLING or time.monotonic() > deadline_s:
-                    self._admin.poll(0)  # hear why
-                    raise self._link.failure(error.args[0], doing) from error
-                if code == KafkaError._TIMED_OUT:
-                    self._opened = None  # a new client knows nothing of brokers that were there before
-            time.sleep(RETRY_S)
-
-
-def _raise_first(partitions: list[TopicPartition], but: int | None = None) -> None:
-    """Raise the first error that an answer carries for one of its partitions."""
-    for partition in partitions:
-        if partition.error is not None and partition.error.code() != but:
-            raise KafkaException(partition.error)
+        return self._link.ask(doing, request, lambda: self._admin.poll(0), none_for)

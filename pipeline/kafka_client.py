@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -19,6 +19,8 @@ ASK_WAIT_S: Final = 10.0  # for an answer to a question; a broker that is there 
 REQUEST_WAIT_S: Final = 5.0  # for one try of it
 AWAY_WAIT_S: Final = 30.0  # a restart of the broker is waited out by readers and workers, a longer absence is an error
 TRANSACTION_TIMEOUT_MS: Final = 20_000  # how long the broker keeps the transaction of a process that is gone or frozen
+
+RETRY_S: Final = 0.05
 
 LOG: Final = logging.getLogger("headrace.kafka")
 
@@ -78,6 +80,18 @@ _REFUSED: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+_SETTLING: Final = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 NO_TOPIC: Final = {
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._UNKNOWN_TOPIC,
@@ -115,6 +129,26 @@ class Link:
             return make(options, logger=_client_log())
         except (KafkaException, ValueError, TypeError) as error:
             raise UsageError(f"kafka: the client refuses its options: {reason(error)}: correct that key") from error
+
+    def ask(
+        self, doing: str, request: Callable[[], Any], listen: Callable[[], object], none_for: Collection[int] = ()
+    ) -> Any:
+        """Send a request until it is answered. Answers whose code is in `none_for` are None.
+
+        `listen` lets the client tell what it heard of the connection, for the message of the error.
+        """
+        deadline_s = time.monotonic() + ASK_WAIT_S
+        while True:
+            try:
+                return request()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in none_for:
+                    return None
+                if code not in _SETTLING or time.monotonic() > deadline_s:
+                    listen()
+                    raise self.failure(error.args[0], doing) from error
+            time.sleep(RETRY_S)
 
     def failure(self, error: KafkaError, doing: str) -> HeadraceError:
         """What a failed call means for the caller."""

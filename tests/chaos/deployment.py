@@ -133,12 +133,15 @@ class Deployment:
         return found
 
     def kill(self, role: str, choose: random.Random) -> None:
-        """SIGKILL one process of a role; a command is started again."""
+        """SIGKILL one process of a role, and wait until its parent has noticed; a command is started again."""
         wait_until(f"a {role} to kill", lambda: bool(self.victims(role)))
-        choose.choice(self.victims(role)).send_signal(signal.SIGKILL)
+        victim = choose.choice(self.victims(role))
+        children = self._below(role) if role in self._running else []
+        victim.send_signal(signal.SIGKILL)
         self.killed.append(role)
-        if role in self._running:
-            children = self._below(role)
+        if role not in self._running:
+            victim.wait(timeout=60)
+        else:
             self._running[role].wait()
             _, alive = psutil.wait_procs(children, timeout=60)
             assert not alive, f"processes that outlived the {role}: {alive}"

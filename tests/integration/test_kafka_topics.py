@@ -4,6 +4,7 @@ freezes, restarts, or is not there. What every broker does is in tests/contract.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -454,6 +455,37 @@ def test_nothing_is_lost_or_doubled_when_the_broker_restarts_in_the_middle(
     kafka_broker.start()
     assert values(drain(reader, 30)) == [b"0:%d" % number for number in range(30)]
     assert broker.positions(names.group, names.text)[0].offset == 30
+
+
+def ask_for_ever(address: str, names: Names, answers: Connection) -> None:
+    """Another process: looks at positions without a pause, sends how many answers it had."""
+    broker = KafkaBroker(address, QUICK)
+    for count in itertools.count(1):
+        broker.positions(names.group, names.text, settled=False)
+        answers.send(count)
+
+
+def test_whoever_looks_at_positions_outlives_a_restart_of_the_broker(
+    kafka_broker: services.KafkaBroker, names: Names
+) -> None:
+    """The admin client does not: it ends its process when the group's coordinator shuts down."""
+    prepare(KafkaBroker(kafka_broker.address, QUICK), names, messages=1)
+    answers, theirs = multiprocessing.Pipe(duplex=False)
+    looker = multiprocessing.get_context("spawn").Process(
+        target=ask_for_ever, args=(kafka_broker.address, names, theirs), daemon=True
+    )
+    looker.start()
+    theirs.close()
+    try:
+        for _ in range(3):
+            count = answers.recv()  # EOFError: it is gone
+            kafka_broker.restart()
+            while answers.poll():
+                count = answers.recv()
+            assert answers.recv() > count
+    finally:
+        looker.kill()
+        looker.join()
 
 
 def test_a_commit_that_a_frozen_broker_does_not_answer_is_settled_later(
