@@ -3,6 +3,7 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
+JOBS ?= 3
 UV_VERSION := 0.13.9
 COMPILE = $(VENV)/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-header --no-annotate --quiet $(UPGRADE)
@@ -20,9 +21,9 @@ setup: ## make .venv from requirements/dev.txt (PYTHON=… chooses the interpret
 demo: setup ## publish, ingest and train here, with no broker and no GPU
 	$(VENV)/bin/headrace demo $(ARGS)
 
-test: setup ## run the tests
+test: setup ## run the tests, JOBS (3) files at a time: most of them wait for processes
 	$(PY) -m headrace.ingest.warm
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 parity: setup ## compare the tokenizer with PaddleNLP's on millions of texts (an hour; ARGS="--every 50" for a share)
 	$(PY) -m tests.parity $(ARGS)

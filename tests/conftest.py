@@ -1,9 +1,14 @@
 """In CI (`CI=true`) a skipped test is a failure: a test that nobody runs proves nothing."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
+
+
+# A shell's background job ignores Ctrl-C, and so would all that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -5,6 +5,7 @@ their paths; that answer is kept in a user cache folder under the hash of the po
 changes or a jar has gone. Resolving takes seconds with a filled local repository and is bounded without one.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -22,15 +23,15 @@ CONNECT_WAIT_MS = 5_000  # a repository that does not answer is unavailable, not
 def kafka_classpath() -> str:
     """Give the broker's classpath, from the cache if every jar in it is still there."""
     cached = _cache_file()
-    try:
-        classpath = cached.read_text()
-    except FileNotFoundError:
-        classpath = ""
-    if classpath and all(Path(jar).is_file() for jar in classpath.split(os.pathsep)):
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with cached.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test runs beside each other: Maven's local repository takes one writer
+        classpath = cached.read_text() if cached.exists() else ""
+        if classpath and all(Path(jar).is_file() for jar in classpath.split(os.pathsep)):
+            return classpath
+        classpath = _resolve()
+        _write(cached, classpath)
         return classpath
-    classpath = _resolve()
-    _write(cached, classpath)
-    return classpath
 
 
 def executable(name: str) -> str:

@@ -13,8 +13,10 @@ _NOTHING = np.frombuffer(b"\0", np.uint8)  # read-only, as Arrow's buffers are: 
 
 
 def pooled(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An array without values from Arrow's memory pool, which keeps what is freed: no page is faulted in twice."""
-    return np.frombuffer(pa.allocate_buffer(max(1, count) * np.dtype(kind).itemsize), kind)
+    """An array without values, from the C library: it keeps freed memory of this size, so that no page is faulted in
+    twice. Arrow's own pool gives it back to the system."""
+    size = max(1, count) * np.dtype(kind).itemsize
+    return np.frombuffer(pa.allocate_buffer(size, memory_pool=pa.system_memory_pool()), kind)
 
 
 @dataclass(frozen=True, slots=True)
