@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-
 # A shell's background job ignores Ctrl-C, and so would all that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
