@@ -10,7 +10,7 @@ import numpy as np
 from headrace.ingest.compiled import inlined
 from headrace.ingest.tokenizers.wordpiece import marks as mark
 from headrace.ingest.tokenizers.wordpiece.spec import MAX_WORD_CHARS
-from headrace.ingest.tokenizers.wordpiece.tables import ACTION_BITS, EMIT_CJK, KIND, LETTER, SPACE
+from headrace.ingest.tokenizers.wordpiece.tables import ACTION_BITS, EMIT_CJK, EMIT_SYMBOL, KIND, LETTER, SPACE
 
 MALFORMED = -1
 
@@ -24,8 +24,9 @@ def ideographs(data, start, end, direct, actions, out, at, stop, marks, flags): 
     """
     i, to = np.uint64(start), np.uint64(at)
     one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    last, most = np.uint64(max(np.int64(2), end) - 2), np.uint64(stop)
     while True:
-        for _ in range(min((end - np.int64(i)) // 3, stop + 1 - np.int64(to))):
+        while i < last and to <= most:
             first = np.uint32(data[i])
             second = np.uint32(data[i + one]) ^ np.uint32(0x80)  # a byte that continues a character is now below 0x40
             third = np.uint32(data[i + two]) ^ np.uint32(0x80)
@@ -82,6 +83,22 @@ def letters(data, start, end, actions, word, length, last, before):  # type: ign
         last = last << 8 | value
         i += one
     return np.int64(i), np.int64(to), last, before
+
+
+@inlined
+def ends_word(data, at, end, actions, direct):  # type: ignore[no-untyped-def]
+    """White space, or a character that is a word of its own, stands at data[at]; only the frequent ones are known."""
+    first = np.uint32(data[at])
+    if first < np.uint32(0x80):
+        kind = actions[first] & KIND
+        return kind in (SPACE, EMIT_SYMBOL)
+    if first - np.uint32(0xE1) > np.uint32(0x0E) or at + 2 >= end:
+        return False
+    second = np.uint32(data[at + 1]) ^ np.uint32(0x80)
+    third = np.uint32(data[at + 2]) ^ np.uint32(0x80)
+    if second | third > np.uint32(0x3F):
+        return False
+    return direct[(first & np.uint32(0x0F)) << np.uint32(12) | second << np.uint32(6) | third] != 0
 
 
 @inlined
