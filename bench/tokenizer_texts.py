@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from pathlib import Path
 
 from bench.prose import english_words
 from bench.reviews import reviews
+from headrace.ingest import vocabulary
 
-MOST_FREQUENT = 3000
+SIZE = 18_000
 EMOJI = "😀😂🤣😍😭👍👏🙏🔥🎉❤🌹😡🤔💯✨"
-_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def chinese() -> list[str]:
@@ -53,11 +52,10 @@ def share_not_chinese(texts: list[str]) -> float:
 
 
 def write_vocabulary(texts: list[str], folder: Path) -> None:
-    """ERNIE's special tokens, the characters that occur, letters, frequent English words, their endings as pieces."""
-    characters = sorted({char for text in texts for char in text.lower() if not char.isspace()})
-    frequent = [word for word, _ in Counter(word.lower() for word in english_words()).most_common(MOST_FREQUENT)]
-    endings = sorted({f"##{word[cut:]}" for word in frequent for cut in (2, 3, 4) if len(word) > cut + 1})
-    tokens = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *characters, *_LETTERS, *EMOJI, *frequent]
-    tokens += [*(f"##{char}" for char in _LETTERS), *endings]
-    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(tokens)) + "\n")
+    """A WordPiece vocabulary of the size of ERNIE's, trained on the texts and on what is mixed from them."""
+    words = vocabulary.Words(vocabulary.splitter(cased=False))
+    words.add(texts)
+    words.add(mixed(texts))
+    learned = vocabulary.build(words, vocabulary.Limits(size=SIZE))
+    (folder / "vocab.txt").write_text("\n".join(learned.tokens) + "\n")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "ErnieTokenizer", "do_lower_case": true}')
