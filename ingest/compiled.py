@@ -2,8 +2,9 @@
 
 The first process that needs a function compiles it (seconds) and writes it to the cache; the others load it (tenths of
 a second). The cache is `NUMBA_CACHE_DIR` where that is set, else `__pycache__` beside the source, else the user's own
-cache folder; files are replaced whole, so processes that start at once at worst compile the same thing twice. Where
-none of these can be written, each process compiles for itself, and says so once.
+cache folder; files are replaced whole, so processes that start at once at worst compile the same thing twice. A
+`NUMBA_CACHE_DIR` that cannot be written is read all the same: so an image is filled when it is built and runs on a
+read-only file system. Where there is nothing to read or write, each process compiles for itself, and says so once.
 
 Numba takes a cached function for current as long as the file that it stands in is the same. Ours are inlined from and
 hold constants of the files beside them, so here every file of the folder counts.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -38,14 +39,18 @@ _log = logging.getLogger(__name__)
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile at the first call with new argument types. Arguments: NumPy arrays and scalars; no array is made."""
-    try:
-        with _locators():
-            return cast(Callable[P, R], numba.njit(cache=True, **_OPTIONS)(function))
-    except RuntimeError as error:
-        if "no locator available" not in str(error):  # Numba's words for "no folder can be written"
-            raise
+    dispatcher = numba.njit(**_OPTIONS)(function)
+    for kind, folders in ((caching.FunctionCache, (ChosenFolder,)), (_Filled, (FilledFolder,)), _ELSEWHERE):
+        try:
+            with _locators(folders):
+                dispatcher._cache = kind(function)
+                break
+        except RuntimeError as error:
+            if "no locator available" not in str(error):  # Numba's words for "none of these folders will do"
+                raise
+    else:
         _warn_once()
-        return cast(Callable[P, R], numba.njit(**_OPTIONS)(function))
+    return cast(Callable[P, R], dispatcher)
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
@@ -75,6 +80,14 @@ class ChosenFolder(_FolderStamp, caching.UserProvidedCacheLocator):  # type: ign
     """NUMBA_CACHE_DIR."""
 
 
+class FilledFolder(ChosenFolder):
+    """The same, to read from."""
+
+    def ensure_cache_path(self) -> None:
+        if not Path(self.get_cache_path()).is_dir():
+            raise FileNotFoundError(self.get_cache_path())
+
+
 class BesideSource(_FolderStamp, caching.InTreeCacheLocator):  # type: ignore[misc]
     """__pycache__."""
 
@@ -83,12 +96,21 @@ class UserFolder(_FolderStamp, caching.UserWideCacheLocator):  # type: ignore[mi
     """The user's cache folder."""
 
 
+class _Filled(caching.FunctionCache):  # type: ignore[misc]
+    """Loads; what it has not got is compiled and not kept."""
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        _warn_once()
+
+
+_ELSEWHERE = (caching.FunctionCache, (BesideSource, UserFolder))
+
+
 @contextmanager
-def _locators() -> Iterator[None]:
-    """Have Numba ask these classes where to cache, for the function that is decorated within."""
+def _locators(folders: Sequence[type[Any]]) -> Iterator[None]:
+    """Have Numba ask these classes where to cache, for the cache that is made within."""
     before = numba.config.CACHE_LOCATOR_CLASSES
-    found = (ChosenFolder, BesideSource, UserFolder)
-    numba.config.CACHE_LOCATOR_CLASSES = ",".join(f"{kind.__module__}.{kind.__qualname__}" for kind in found)
+    numba.config.CACHE_LOCATOR_CLASSES = ",".join(f"{kind.__module__}.{kind.__qualname__}" for kind in folders)
     try:
         yield
     finally:

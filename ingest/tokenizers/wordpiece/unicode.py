@@ -69,7 +69,7 @@ def _categories(numbers: npt.NDArray[np.int64]) -> str:
 
 
 def _is_present(categories: str) -> npt.NDArray[np.bool_]:
-    return np.frombuffer(categories.encode(), np.uint8)[::2] != ord("C")
+    return np.asarray(np.frombuffer(categories.encode(), np.uint8)[::2] != ord("C"))
 
 
 def is_removed(char: str, category: str | None = None) -> bool:

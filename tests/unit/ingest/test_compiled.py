@@ -44,10 +44,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, **variables: str) -> subprocess.Popen[str]:
+def run(folder: Path, script: str = "whole.py", **variables: str) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     return subprocess.Popen(
-        [sys.executable, "-B", "whole.py"],
+        [sys.executable, "-B", script],
         cwd=folder,
         env=environment | variables,
         stdout=subprocess.PIPE,
@@ -84,6 +84,35 @@ def test_a_chosen_folder(folder: Path, tmp_path: Path) -> None:
     assert outcome(run(folder, NUMBA_CACHE_DIR=str(chosen))) == [6, 0]
     assert list(chosen.rglob("*.nbc"))
     assert outcome(run(folder, NUMBA_CACHE_DIR=str(chosen))) == [6, 1]
+
+
+_READ_ONLY = """
+import errno
+from headrace.ingest import compiled
+
+def refuse(self):
+    raise OSError(errno.EROFS, "as on a read-only file system")
+
+for kind in (compiled.ChosenFolder, compiled.BesideSource, compiled.UserFolder):
+    kind.ensure_cache_path = refuse
+import whole
+"""
+
+
+def test_a_chosen_folder_that_cannot_be_written_is_read(folder: Path, tmp_path: Path) -> None:
+    """Root may write everywhere, so the refusal is made up: Numba asks `ensure_cache_path` whether it may write."""
+    (folder / "fill.py").write_text("import whole")
+    (folder / "read_only.py").write_text(_READ_ONLY)
+    chosen = {"NUMBA_CACHE_DIR": str(tmp_path / "chosen")}
+    assert outcome(run(folder, "fill.py", **chosen)) == [6, 0]
+    before = sorted((tmp_path / "chosen").rglob("*"))
+    assert outcome(run(folder, "read_only.py", **chosen)) == [6, 1]
+    (folder / "part.py").write_text(_PART.format(added=2))
+    process = run(folder, "read_only.py", **chosen)  # nothing there fits: compiled, and not kept
+    out, err = process.communicate()
+    assert (process.returncode, out.split()) == (0, ["9", "0"]), err
+    assert err.count("cannot be cached") == 1
+    assert sorted((tmp_path / "chosen").rglob("*")) == before
 
 
 def test_where_nothing_can_be_written_it_still_works(folder: Path) -> None:
