@@ -88,9 +88,10 @@ class _Counted:
 
 
 def _rate(reports: pipe.Reports) -> float:
-    """Records/s between the first report that has some and the first that has all."""
+    """Records/s between the first commit and the last but one: the last waits for records that do not come."""
     (began, first) = next(report for report in reports if report[1])
-    (ended, last) = next(report for report in reports if report[1] == reports[-1][1])
+    most = max(count for _, count in reports if count < reports[-1][1])
+    (ended, last) = next(report for report in reports if report[1] == most)
     return (last - first) / (ended - began)
 
 

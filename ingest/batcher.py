@@ -32,21 +32,21 @@ class Batcher:
 
     def add(self, rows: pa.RecordBatch) -> list[bytes]:
         """Take rows; return the messages that are full now."""
-        if rows.num_rows:
-            self._waiting.append(rows)
-            self.tokens += tokens.token_count(rows)
-        if self.tokens < self._batch_tokens:
-            return []
         messages: list[bytes] = []
-        waiting = pa.concat_batches(self._waiting)
-        ends = np.cumsum(lengths(waiting))
-        start, done = 0, 0
-        while self.tokens >= self._batch_tokens:
-            stop = max(start + 1, int(np.searchsorted(ends, done + self._batch_tokens, side="right")))
-            messages += self._encode(waiting.slice(start, stop - start))
-            self.tokens -= int(ends[stop - 1]) - done
-            start, done = stop, int(ends[stop - 1])
-        self._waiting = [waiting.slice(start)] if start < waiting.num_rows else []
+        ends = np.cumsum(lengths(rows))
+        total = int(ends[-1]) if len(ends) else 0
+        start = done = 0
+        while self.tokens + total - done >= self._batch_tokens:
+            stop = int(np.searchsorted(ends, done + self._batch_tokens - self.tokens, side="right"))
+            if not self._waiting:
+                stop = max(start + 1, stop)
+            full = rows.slice(start, stop - start)
+            messages += self._encode(pa.concat_batches([*self._waiting, full]) if self._waiting else full)
+            self.clear()
+            start, done = stop, int(ends[stop - 1]) if stop else 0
+        if start < rows.num_rows:
+            self._waiting.append(rows.slice(start))
+            self.tokens += total - done
         return messages
 
     def flush(self) -> list[bytes]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.ingest.blank import blank
 from headrace.ingest.fields import FIRST_MS, LAST_MS, MAX_ID_CHARS, MAX_LABEL_CHARS, MAX_LABELS, FieldRules
 from headrace.ingest.tokenizers.wordpiece.strings import Strings
 
@@ -35,10 +36,6 @@ class Field(IntEnum):
 
     TEXT, PAIR, LABEL, ID, TIMESTAMP = range(5)
 
-
-# First bytes of characters that may be white space: controls and space, U+0085, U+00A0, U+1680, U+2000.., U+3000.
-_MAY_BE_SPACE = np.zeros(256, np.bool_)
-_MAY_BE_SPACE[[*range(0x21), 0xC2, 0xE1, 0xE2, 0xE3]] = True
 
 _TICKS_PER_MS = {"ms": 1, "us": 1000, "ns": 1_000_000}
 _MANY_TICKS = 2**53  # a thousand times as many are still an int64
@@ -96,8 +93,8 @@ def _strings(column: Column, open_: Mask) -> pa.StringArray:
 
 def _texts(column: Column, max_bytes: int, open_: Mask) -> pa.StringArray:
     texts = _strings(column, open_)
-    blank, lengths = _measured(texts)
-    open_ |= blank | (lengths > max_bytes)
+    empty, lengths = _measured(texts)
+    open_ |= empty | (lengths > max_bytes)
     return texts
 
 
@@ -105,9 +102,9 @@ def _pairs(column: Column, max_bytes: int, open_: Mask) -> pa.StringArray:
     pairs = _strings(column, open_)
     if pairs.null_count == len(pairs):
         return pairs
-    blank, lengths = _measured(pairs)
+    empty, lengths = _measured(pairs)
     open_ |= lengths > max_bytes
-    return _without(pairs, blank)
+    return _without(pairs, empty)
 
 
 def _ids(column: Column, open_: Mask) -> pa.StringArray:
@@ -118,15 +115,19 @@ def _ids(column: Column, open_: Mask) -> pa.StringArray:
 
 
 def _labels(column: Column, known: frozenset[str] | None, open_: Mask) -> pa.ListArray:
+    ends = np.arange(len(open_) + 1, dtype=np.int32)
     if isinstance(column, pa.Array) and (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
-        counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        counts = np.diff(column.offsets.to_numpy())
+        if column.null_count:
+            counts[column.is_null().to_numpy(zero_copy_only=False)] = 0
         flat = column.flatten().cast(pa.string())  # without what lies behind null lists
         open_ |= counts > MAX_LABELS
+        np.cumsum(counts, out=ends[1:])
     else:
-        strings = _strings(column, open_)
-        counts = strings.is_valid().to_numpy(zero_copy_only=False)
-        flat = strings.drop_null() if strings.null_count else strings
-    ends = np.concatenate([[0], np.cumsum(counts)])
+        flat = _strings(column, open_)
+        if flat.null_count:
+            np.cumsum(flat.is_valid().to_numpy(zero_copy_only=False), out=ends[1:])
+            flat = flat.drop_null()
     unclear = _lengths(flat) > MAX_LABEL_CHARS
     if flat.null_count:
         unclear |= flat.is_null().to_numpy(zero_copy_only=False)
@@ -134,12 +135,13 @@ def _labels(column: Column, known: frozenset[str] | None, open_: Mask) -> pa.Lis
         unclear |= ~pc.is_in(flat, pa.array(sorted(known), pa.string())).to_numpy(zero_copy_only=False)
     if unclear.any():
         open_ |= np.diff(np.concatenate([[0], np.cumsum(unclear)])[ends]) > 0
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), flat)
+    return pa.ListArray.from_arrays(pa.array(ends), flat)
 
 
 def _times(column: Column, open_: Mask) -> pa.TimestampArray:
     if not isinstance(column, pa.Array):
-        return _strings(column, open_).cast(pa.timestamp("ms"))
+        _strings(column, open_)
+        return pa.nulls(len(open_), pa.timestamp("ms"))
     absent = column.is_null().to_numpy(zero_copy_only=False)
     ticks = column.cast(pa.int64()).fill_null(0).to_numpy()
     if pa.types.is_timestamp(column.type) and column.type.unit == "s":
@@ -164,12 +166,6 @@ def _lengths(strings: pa.StringArray) -> npt.NDArray[np.int64]:
 
 
 def _measured(strings: pa.StringArray) -> tuple[Mask, npt.NDArray[np.int64]]:
-    """Which strings hold nothing but white space, as `str.isspace` knows it, or nothing at all; bytes of each."""
+    """Which strings are blank; bytes of each."""
     spans = Strings.of(strings)
-    lengths = spans.ends - spans.starts
-    blank = lengths == 0
-    first = spans.data[np.minimum(spans.starts, len(spans.data) - 1)]
-    suspects = np.flatnonzero(_MAY_BE_SPACE[first] & ~blank)
-    if len(suspects):
-        blank[suspects] = pc.utf8_is_space(strings.take(pa.array(suspects))).to_numpy(zero_copy_only=False)
-    return blank, lengths
+    return blank(spans), spans.ends - spans.starts

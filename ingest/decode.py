@@ -9,15 +9,15 @@ decided one by one (formats.py, fields.py). Every message gives rows or dead let
 each time it is read. A `Decoded` carries, for each partition it touched, the next unread record: all that a commit has
 to say.
 
-Memory: `RUN_BYTES` of text at a time, or one bulk message, of which a batch takes `BULK_ROWS` rows.
+Memory: `RUN_BYTES` of text at a time, or one bulk message, of which a batch takes `BULK_ROWS` rows. Bulk messages that
+are smaller are put together: each batch costs some tenths of a millisecond, however few its rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,6 @@ BULK_ROWS = 4096
 
 _ARROW = scan.OTHER + 1
 
-# Parts of many messages at once, without Python code for each.
-_PARTITION, _OFFSET, _TIME_MS, _BODY, _HEADERS = map(itemgetter, (0, 1, 2, 3, 5))
 _VALUE_FIELDS = list(RECORDS)[: len(Field)]
 
 
@@ -54,7 +52,7 @@ class Decoded:
     next: dict[int, tuple[int, int]]  # partition -> (offset, row) of the next unread record
     rules: Rules
     messages: Sequence[Message]  # of each row of `records`
-    bulk: Bulk | None = None  # where they are rows of one bulk message
+    bulks: Mapping[tuple[int, int], Bulk] = field(default_factory=dict)  # (partition, offset) -> the bulk message there
 
     @property
     def count(self) -> int:
@@ -65,8 +63,9 @@ class Decoded:
         """The dead letter of a record that decoded well and is refused after all."""
         message, row = self.messages[index], self.records.column("row")[index].as_py()
         origin = Origin(self.rules.topic, message.partition, message.offset, row)
-        if self.bulk is not None:
-            return DeadLetter(origin, reason, detail, JSON_TYPE, self.bulk.row_json(row))
+        bulk = self.bulks.get((message.partition, message.offset))
+        if bulk is not None:
+            return DeadLetter(origin, reason, detail, JSON_TYPE, bulk.row_json(row))
         kind = content_type(message, form_of(message, self.rules))
         return DeadLetter(origin, reason, detail, kind, message.value)
 
@@ -76,31 +75,46 @@ def decode(messages: Sequence[Message], rules: Rules, positions: Mapping[int, Po
 
     Raises UsageError for a position inside a message that is not bulk any more.
     """
+    if not messages:
+        return
     inside = {partition: position for partition, position in positions.items() if position.row}
-    forms = _forms(messages, rules)
-    sizes = np.cumsum(np.fromiter(map(len, map(_BODY, messages)), np.int64, len(messages)))
-    cuts = np.flatnonzero(forms == _ARROW)
-    begin = done_bytes = 0
+    # Parts of all messages at once, without Python code for each.
+    partitions, offsets, times_ms, bodies, _, headers = zip(*messages, strict=True)
+    forms = _forms(messages, headers, rules)
+    bounds = np.zeros(len(bodies) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, bodies), np.int64, len(bodies)), out=bounds[1:])
+    is_bulk = forms == _ARROW
+    cuts = np.flatnonzero(np.diff(is_bulk)) + 1
+    begin = 0
     while begin < len(messages):
-        first = messages[begin]
-        if forms[begin] == _ARROW:
-            end = begin + 1
-            yield from _bulk(first, rules, _rows_done(first, inside))
+        cut = np.searchsorted(cuts, begin, side="right")
+        end = int(cuts[cut]) if cut < len(cuts) else len(messages)
+        if is_bulk[begin]:
+            pieces = (_bulk(message, rules, _rows_done(message, inside)) for message in messages[begin:end])
+            yield from _together(chain.from_iterable(pieces))
         else:
-            cut = np.searchsorted(cuts, begin)
-            full = int(np.searchsorted(sizes, done_bytes + RUN_BYTES)) + 1
-            end = min(full, int(cuts[cut]) if cut < len(cuts) else len(messages))
-            yield _run(messages[begin:end], forms[begin:end], rules, inside)
-        begin, done_bytes = end, int(sizes[end - 1])
+            end = min(end, int(np.searchsorted(bounds[1:], bounds[begin] + RUN_BYTES)) + 1)
+            run = slice(begin, end)
+            joined, inner = b"".join(bodies[run]), bounds[begin : end + 1] - bounds[begin]
+            scanned = scan.scan(joined, inner, forms[run], rules.fields.names)
+            origins = [
+                pa.array(np.array(times_ms[run], np.int64)).view(pa.timestamp("ms")),
+                pa.array(np.array(partitions[run], np.int32)),
+                pa.array(np.array(offsets[run], np.int64)),
+            ]
+            yield _run(messages[run], scanned, origins, rules, inside)
+        begin = end
 
 
-def _forms(messages: Sequence[Message], rules: Rules) -> npt.NDArray[np.uint8]:
+def _forms(
+    messages: Sequence[Message], headers: Sequence[Sequence[tuple[str, bytes]]], rules: Rules
+) -> npt.NDArray[np.uint8]:
     """What the scan is to take each message for, or _ARROW."""
     codes = {TextFormat.TEXT: scan.PLAIN, TextFormat.ARROW: _ARROW, TextFormat.AUTO: scan.GUESS}
     codes[TextFormat.JSON] = scan.JSON if scan.can_scan(rules.fields.names) else scan.OTHER
     forms = np.full(len(messages), codes[rules.format], np.uint8)
     sure = codes[TextFormat.JSON] == scan.JSON
-    if rules.format is TextFormat.AUTO and (not sure or any(map(_HEADERS, messages))):
+    if rules.format is TextFormat.AUTO and (not sure or any(headers)):
         for index, message in enumerate(messages):
             if message.headers or not sure:
                 try:
@@ -111,14 +125,17 @@ def _forms(messages: Sequence[Message], rules: Rules) -> npt.NDArray[np.uint8]:
 
 
 def _run(
-    messages: Sequence[Message], forms: npt.NDArray[np.uint8], rules: Rules, inside: Mapping[int, Position]
+    messages: Sequence[Message],
+    scanned: tuple[columns.Columns, columns.Mask],
+    origins: list[pa.Array],
+    rules: Rules,
+    inside: Mapping[int, Position],
 ) -> Decoded:
-    """Messages of one record each."""
+    """Messages of one record each, scanned. `origins`: their times, partitions and offsets."""
     for message in messages if inside else ():
         if done := _rows_done(message, inside):
             raise _moved(rules.topic, message, done)
-    bodies, partitions, offsets = (list(map(part, messages)) for part in (_BODY, _PARTITION, _OFFSET))
-    fields, unscanned = scan.scan(bodies, forms, rules.fields.names)
+    fields, unscanned = scanned
     arrays, left_open = columns.check(fields, len(messages), rules.fields)
     left_open |= unscanned
     closed: dict[int, Values] = {}
@@ -131,18 +148,18 @@ def _run(
         except BadRecord as error:
             origin = Origin(rules.topic, message.partition, message.offset)
             bad.append(DeadLetter(origin, error.reason, error.detail, _kind(message, rules), message.value))
-    origins = [
-        pa.array(list(map(_TIME_MS, messages)), pa.timestamp("ms")),
-        pa.array(partitions, pa.int32()),
-        pa.array(offsets, pa.int64()),
-    ]
     rows = pa.array(np.zeros(len(messages), np.int64))
     records, kept = _merged([*arrays, *origins, rows], left_open, closed)
-    last = dict(zip(partitions, offsets, strict=True))
-    following = {partition: (offset + 1, 0) for partition, offset in last.items()}
-    return Decoded(
-        records, bad, following, rules, messages if kept is None else [messages[index] for index in kept.tolist()]
-    )
+    of_rows = messages if kept is None else [messages[index] for index in kept.tolist()]
+    return Decoded(records, bad, _following(*origins[1:]), rules, of_rows)
+
+
+def _following(partitions: pa.Int32Array, offsets: pa.Int64Array) -> dict[int, tuple[int, int]]:
+    """The position behind the last message of each partition."""
+    numbers = partitions.to_numpy()
+    last = np.zeros(int(numbers.max()) + 1, np.int64)
+    last[numbers] = offsets.to_numpy()  # of several the last one stays
+    return {int(number): (int(last[number]) + 1, 0) for number in np.flatnonzero(np.bincount(numbers))}
 
 
 def _bulk(message: Message, rules: Rules, done: int) -> Iterator[Decoded]:
@@ -174,7 +191,8 @@ def _bulk_rows(message: Message, bulk: Bulk, rows: range, rules: Rules) -> Decod
     bad = []
     check = checker(rules.fields)
     indices = np.flatnonzero(left_open).tolist()
-    for index, raw in zip(indices, bulk.raws([rows[index] for index in indices]), strict=True):
+    raws = bulk.raws([rows[index] for index in indices]) if indices else []
+    for index, raw in zip(indices, raws, strict=True):
         try:
             closed[index] = _checked(check, raw)
         except BadRecord as error:
@@ -187,7 +205,36 @@ def _bulk_rows(message: Message, bulk: Bulk, rows: range, rules: Rules) -> Decod
         pa.array(np.arange(rows.start, rows.stop, dtype=np.int64)),
     ]
     records, _ = _merged([*arrays, *origins], left_open, closed)
-    return Decoded(records, bad, {}, rules, [message] * records.num_rows, bulk)
+    bulks = {(message.partition, message.offset): bulk}
+    return Decoded(records, bad, {}, rules, [message] * records.num_rows, bulks)
+
+
+def _together(pieces: Iterator[Decoded]) -> Iterator[Decoded]:
+    """Small bulk messages as one: what follows costs nearly as much for a few rows as for thousands."""
+    waiting: list[Decoded] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += piece.records.nbytes
+        goes_on = any(row for _, row in piece.next.values())  # in the next piece
+        if goes_on or size >= RUN_BYTES:
+            yield _joined(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(pieces: Sequence[Decoded]) -> Decoded:
+    if len(pieces) == 1:
+        return pieces[0]
+    return Decoded(
+        pa.concat_batches([piece.records for piece in pieces]),
+        list(chain.from_iterable(piece.bad for piece in pieces)),
+        dict(chain.from_iterable(piece.next.items() for piece in pieces)),
+        pieces[0].rules,
+        list(chain.from_iterable(piece.messages for piece in pieces)),
+        dict(chain.from_iterable(piece.bulks.items() for piece in pieces)),
+    )
 
 
 def _merged(

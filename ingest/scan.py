@@ -11,8 +11,6 @@ rest of ingest. Cost: 1 ns a byte, without the GIL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,7 +20,7 @@ from headrace.ingest.compiled import compiled, inlined
 from headrace.ingest.fields import MAX_LABELS
 from headrace.ingest.iso_time import iso_ms
 from headrace.ingest.scan_text import copy, copy_string, is_utf8
-from headrace.ingest.tokenizers.wordpiece.strings import Strings, pooled
+from headrace.ingest.tokenizers.wordpiece.strings import pooled
 from headrace.pipeline.config import FieldNames
 
 #: What a body is taken for. GUESS: JSON where it begins with a brace. OTHER is left open.
@@ -42,10 +40,14 @@ def can_scan(names: FieldNames) -> bool:
     return len(set(wanted)) == len(wanted) and not any("." in name for name in wanted)
 
 
-def scan(bodies: Sequence[bytes], forms: npt.NDArray[np.uint8], names: FieldNames) -> tuple[Columns, Mask]:
-    """The five columns, and which rows are left open (their values there are nobody's)."""
-    body = Strings.of(pa.array(bodies, pa.binary()))
-    count, size = len(body), len(body.data)
+def scan(
+    bodies: bytes, bounds: npt.NDArray[np.int64], forms: npt.NDArray[np.uint8], names: FieldNames
+) -> tuple[Columns, Mask]:
+    """The five columns, and which rows are left open (their values there are nobody's).
+
+    Body i is bodies[bounds[i]:bounds[i + 1]], and taken for forms[i].
+    """
+    count, size = len(forms), len(bodies)
     keys = [name.encode() for name in _wanted(names)]
     strings = pooled(_TIMESTAMP * size, np.uint8)[: _TIMESTAMP * size].reshape(_TIMESTAMP, size)
     string_ends = np.zeros((_TIMESTAMP, count + 1), np.int32)
@@ -54,7 +56,7 @@ def scan(bodies: Sequence[bytes], forms: npt.NDArray[np.uint8], names: FieldName
     seen = np.zeros((count, len(Field)), np.uint8)
     left_open = np.zeros(count, np.bool_)
     _scan(
-        (body.data, body.starts, body.ends, forms),
+        (np.frombuffer(bodies, np.uint8), bounds[:-1], bounds[1:], forms),
         (np.frombuffer(b"".join(keys), np.uint8), np.cumsum([len(key) for key in keys])),
         (strings, string_ends, label_ends, times_ms, seen, left_open),
         np.zeros(len(Field), np.int64),

@@ -18,11 +18,8 @@ def copy_string(data, i, end, out, at):  # type: ignore[no-untyped-def]
         return -1, at
     while i < end:
         begin = i
-        bits = 0
-        while i < end and data[i] != _QUOTE and data[i] != _BACKSLASH and data[i] >= 0x20:
-            bits |= data[i]
-            i += 1
-        if bits >= 0x80 and not is_utf8(data, begin, i):
+        i = _plain(data, i, end)
+        if i < 0:
             return -1, at
         at = copy(data, begin, i, out, at)
         if i >= end or data[i] < 0x20:
@@ -33,6 +30,21 @@ def copy_string(data, i, end, out, at):  # type: ignore[no-untyped-def]
         if i < 0:
             return -1, at
     return -1, at
+
+
+@inlined
+def _plain(data, i, end):  # type: ignore[no-untyped-def]
+    """Where a run of characters that stand for themselves ends; -1 where it is not UTF-8."""
+    while True:
+        while i + 2 < end and _is_common(data[i], data[i + 1], data[i + 2]):
+            i += 3
+        while i < end and 0x20 <= data[i] < 0x80 and data[i] != _QUOTE and data[i] != _BACKSLASH:
+            i += 1
+        if i >= end or data[i] < 0x80:
+            return i
+        i = _behind(data, i, end)
+        if i < 0:
+            return -1
 
 
 @inlined
@@ -51,33 +63,47 @@ def is_utf8(data, i, end):  # type: ignore[no-untyped-def]
     if i < 0:
         return False
     while i < end:
-        first = data[i]
-        if first < 0x80:
+        while i < end and data[i] < 0x80:
             i += 1
-        elif 0xE0 <= first <= 0xEF:
-            if i + 2 >= end or data[i + 1] & 0xC0 != 0x80 or data[i + 2] & 0xC0 != 0x80:
-                return False
-            if (first == 0xE0 and data[i + 1] < 0xA0) or (first == 0xED and data[i + 1] > 0x9F):
-                return False
+        while i + 2 < end and _is_common(data[i], data[i + 1], data[i + 2]):
             i += 3
-        elif 0xC2 <= first <= 0xDF:
-            if i + 1 >= end or data[i + 1] & 0xC0 != 0x80:
+        if i < end and data[i] >= 0x80:
+            i = _behind(data, i, end)
+            if i < 0:
                 return False
-            i += 2
-        elif 0xF0 <= first <= 0xF4:
-            if (
-                i + 3 >= end
-                or data[i + 1] & 0xC0 != 0x80
-                or data[i + 2] & 0xC0 != 0x80
-                or data[i + 3] & 0xC0 != 0x80
-                or (first == 0xF0 and data[i + 1] < 0x90)
-                or (first == 0xF4 and data[i + 1] > 0x8F)
-            ):
-                return False
-            i += 4
-        else:
-            return False
     return True
+
+
+@inlined
+def _is_common(first, second, third):  # type: ignore[no-untyped-def]
+    """Whether these bytes are one character, as nearly all between U+1000 and the emoji are."""
+    return 0xE0 < first < 0xF0 and first != 0xED and second & 0xC0 == 0x80 and third & 0xC0 == 0x80
+
+
+@inlined
+def _behind(data, i, end):  # type: ignore[no-untyped-def]
+    """Where the character at i ends, which is not ASCII; -1 where it is none."""
+    first = data[i]
+    if 0xE0 <= first <= 0xEF:
+        if i + 2 >= end or data[i + 1] & 0xC0 != 0x80 or data[i + 2] & 0xC0 != 0x80:
+            return -1
+        if (first == 0xE0 and data[i + 1] < 0xA0) or (first == 0xED and data[i + 1] > 0x9F):
+            return -1
+        return i + 3
+    if 0xC2 <= first <= 0xDF:
+        return -1 if i + 1 >= end or data[i + 1] & 0xC0 != 0x80 else i + 2
+    if not 0xF0 <= first <= 0xF4:
+        return -1
+    if (
+        i + 3 >= end
+        or data[i + 1] & 0xC0 != 0x80
+        or data[i + 2] & 0xC0 != 0x80
+        or data[i + 3] & 0xC0 != 0x80
+        or (first == 0xF0 and data[i + 1] < 0x90)
+        or (first == 0xF4 and data[i + 1] > 0x8F)
+    ):
+        return -1
+    return i + 4
 
 
 @inlined

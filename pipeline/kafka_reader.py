@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -110,19 +112,19 @@ class Feed:
     def _messages(self, events: Sequence[Any]) -> list[Message]:
         """What was fetched, column by column: no Python code runs for a single message."""
         partitions = list(map(Event.partition, events))
-        values = [value or b"" for value in map(Event.value, events)]
-        headers = [
-            tuple((name, value or b"") for name, value in given) if given else ()
-            for given in map(Event.headers, events)
-        ]
-        times_ms = [moment for _, moment in map(Event.timestamp, events)]
+        values: list[bytes] = list(map(Event.value, events))
+        if not all(values):
+            values = [value or b"" for value in values]
+        given = list(map(Event.headers, events))
+        headers = [_headers(some) for some in given] if any(given) else repeat((), len(events))
+        times_ms = map(itemgetter(1), map(Event.timestamp, events))
         for partition in self._eof.keys() & set(partitions):
             del self._eof[partition]
         self._taken_bytes += sum(map(len, values))
         columns = zip(
             partitions, map(Event.offset, events), times_ms, values, map(Event.key, events), headers, strict=True
         )
-        return list(map(Message._make, columns))
+        return list(map(tuple.__new__, repeat(Message), columns))  # `Message._make` is Python code
 
     def _check(self) -> None:
         if self._failed is not None:
@@ -184,6 +186,10 @@ class Feed:
             f"{name} ends at offset {end}, before the offset {offset} that is to be read next: this is not the topic "
             f"that was read before, or it lost what was not replicated; {self._cure}"
         )
+
+
+def _headers(given: Sequence[tuple[str, bytes | None]] | None) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, value or b"") for name, value in given) if given else ()
 
 
 class KafkaReader:

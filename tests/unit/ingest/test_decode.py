@@ -329,6 +329,32 @@ class TestBulk:
         assert [text for piece in pieces for text in piece.records.column("text").to_pylist()] == ["a", "b", "c", "d"]
         assert [piece.next for piece in pieces] == [{0: (1, 0)}, {0: (2, 0)}, {0: (3, 0)}]
 
+    def test_bulk_messages_are_put_together_and_each_row_knows_its_own(self) -> None:
+        run = [
+            bulk({"text": ["a", None, "b"]}, offset=4, partition=1),
+            bulk({"text": ["c"], "id": ["x"]}, offset=7),
+            bulk({"body": ["d"]}, offset=8),
+            bulk({"text": ["e", "f"], "other": [1, 2]}, offset=6, partition=1),
+        ]
+        (piece,) = decode(run, rules(), {1: Position(4, 1)})
+        records = piece.records.to_pydict()
+        assert records["text"] == ["b", "c", "e", "f"]
+        assert records["id"] == [None, "x", None, None]
+        assert list(zip(records["partition"], records["offset"], records["row"], strict=True)) == [
+            (1, 4, 2), (0, 7, 0), (1, 6, 0), (1, 6, 1)
+        ]  # fmt: skip
+        assert [(letter.reason, letter.origin.offset, letter.origin.row) for letter in piece.bad] == [
+            (Reason.MISSING_TEXT, 4, 1), (Reason.MISSING_TEXT, 8, 0)
+        ]  # fmt: skip
+        assert piece.next == {0: (9, 0), 1: (7, 0)}
+        letter = piece.dead_letter(3, Reason.TEXT_TOO_LONG, "")
+        assert (str(letter.origin), json.loads(letter.value)) == ("text/1@6+1", {"text": "f", "other": 2})
+
+    def test_bulk_messages_are_put_together_up_to_a_bound(self) -> None:
+        run = [bulk({"text": ["a" * decode_module.RUN_BYTES]}, offset=offset) for offset in range(3)]
+        pieces = list(decode(run, rules(max_text_bytes=2 * decode_module.RUN_BYTES), {}))
+        assert [piece.next for piece in pieces] == [{0: (1, 0)}, {0: (2, 0)}, {0: (3, 0)}]
+
 
 class TestResume:
     COUNT = 2 * BULK_ROWS + 10

@@ -32,7 +32,7 @@ def check_same(bodies: list[bytes], how: Rules) -> None:
     for records, _, _ in scanned:
         records.validate(full=True)
     nothing: Any = (None,) * 5
-    with patch.object(scan, "scan", lambda bodies, forms, names: (nothing, np.ones(len(bodies), np.bool_))):
+    with patch.object(scan, "scan", lambda bodies, bounds, forms, names: (nothing, np.ones(len(forms), np.bool_))):
         assert scanned == outcome(bodies, how)
 
 
@@ -150,7 +150,9 @@ USUAL = [
 
 def test_usual_records_are_not_left_open() -> None:
     forms = np.full(len(USUAL), scan.GUESS, np.uint8)
-    (text, pair, label, id_, timestamp), left_open = scan.scan([body.encode() for body in USUAL], forms, NAMES)
+    bodies = [body.encode() for body in USUAL]
+    bounds = np.cumsum([0, *map(len, bodies)])
+    (text, pair, label, id_, timestamp), left_open = scan.scan(b"".join(bodies), bounds, forms, NAMES)
     assert not left_open.any()
     assert text.to_pylist() == ["交通拥堵", "交\n😀", "a", "plain text"]
     assert (pair, label.to_pylist()) == (None, [["a"], ["a", "b"], [], []])
