@@ -18,7 +18,9 @@
         ├── TokensInvalid       a token batch is damaged or was made by another tokenizer
         ├── CheckpointDamaged   a checkpoint's files do not match its manifest
         ├── ChildFailed         a stage process failed more often than it may
-        └── LossNotFinite       the loss is NaN or infinite (names the records)
+        └── BadLoss             a step's loss is not one to learn from (names the records)
+            ├── LossNotFinite       the loss or its gradient is NaN or infinite
+            └── LossSpike           the loss lies far above those of the steps before
 
 A message says what is wrong, names the setting or the record, and ends with the cure.
 """
@@ -60,7 +62,7 @@ class Fenced(TryAgain):
 
 
 class Reason(StrEnum):
-    """Why a record was dead-lettered or dropped. The values are written to topics and ledgers: never rename one."""
+    """Why a record was dead-lettered, dropped or skipped. The values stand in topics and ledgers: never rename one."""
 
     INVALID_UTF8 = "invalid-utf8"
     INVALID_JSON = "invalid-json"
@@ -73,6 +75,8 @@ class Reason(StrEnum):
     UNKNOWN_LABEL = "unknown-label"
     MISSING_LABEL = "missing-label"
     TOO_LARGE = "too-large"
+    LOSS_NOT_FINITE = "loss-not-finite"
+    LOSS_SPIKE = "loss-spike"
 
 
 class BadRecord(HeadraceError):
@@ -134,9 +138,23 @@ class ChildFailed(Stop):
     """A stage process failed more often than it may."""
 
 
-class LossNotFinite(Stop):
-    """The loss of a step is NaN or infinite. `batches` are the numbers of this rank's that are to blame."""
+class BadLoss(Stop):
+    """A step's loss is not one to learn from. `batches` are the numbers of this rank's that are to blame."""
+
+    reason: Reason
 
     def __init__(self, message: str, batches: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.batches = batches
+
+
+class LossNotFinite(BadLoss):
+    """The loss of a step, or its gradient, is NaN or infinite."""
+
+    reason = Reason.LOSS_NOT_FINITE
+
+
+class LossSpike(BadLoss):
+    """The loss of a step lies far above those of the steps before."""
+
+    reason = Reason.LOSS_SPIKE

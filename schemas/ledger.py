@@ -21,7 +21,7 @@ class Outcome(StrEnum):
     TRAINED = "trained"
     HELD_OUT = "held_out"
     DROPPED = "dropped"
-    SKIPPED = "skipped"  # the step was given up (loss scaler at its floor) or named in --skip
+    SKIPPED = "skipped"  # its step was given up: a bad loss with `on_bad_loss: skip`
 
 
 _CODES = pa.dictionary(pa.int8(), pa.string())

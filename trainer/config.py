@@ -64,11 +64,18 @@ class OptimizerConfig(Settings):
     warmup_steps: int = Field(default=0, ge=0)
     """Steps of linear warm-up."""
     warmup_share: Number = Field(default=0.0, ge=0, lt=1)
-    """Warm-up as a share of the run's steps, where those are known."""
+    """Warm-up as a share of the run, where its length is known when it begins."""
     total_steps: int | None = Field(default=None, ge=1)
-    """Where the schedule ends; unset takes it from `stop`, where that names steps."""
+    """Where the schedule ends; unset takes it from `stop`: its steps, or the end of the lanes once that is fixed."""
+    warmup_tokens: int = Field(default=0, ge=0)
+    """Warm-up in tokens (without padding) instead of steps."""
+    total_tokens: int | None = Field(default=None, ge=1)
+    """Where the schedule ends, in tokens (without padding) instead of steps."""
     weight_decay: Number = Field(default=0.01, ge=0)
-    """Decoupled decay; biases and normalisation weights are left out."""
+    """Decoupled decay."""
+    no_decay: tuple[str, ...] | None = None
+    """Parameters that do not decay, as patterns of their names such as `"*.bias"`; unset: all of one dimension (biases,
+    normalisation)."""
     beta1: Number = Field(default=0.9, ge=0, lt=1)
     """Decay of the first moment."""
     beta2: Number = Field(default=0.999, ge=0, lt=1)
@@ -77,6 +84,14 @@ class OptimizerConfig(Settings):
     """Added to the denominator."""
     clip_norm: Number = Field(default=1.0, gt=0)
     """Gradients are scaled down to this global norm."""
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> OptimizerConfig:
+        if self.total_steps is not None and self.total_tokens is not None:
+            raise ValueError("total_steps and total_tokens both say where the schedule ends: set one")
+        if self.warmup_tokens and (self.warmup_steps or self.warmup_share):
+            raise ValueError("warmup_tokens takes the place of warmup_steps and warmup_share: set one")
+        return self
 
 
 class StopSteps(Settings):
@@ -126,6 +141,20 @@ class TrainConfig(Settings):
     """AdamW and its schedule."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Arithmetic of forward and backward pass; `auto` is bf16 where the device supports it, fp32 on CPUs."""
+    amp_level: Literal["O1", "O2"] = "O1"
+    """With bf16 and fp16. O1: weights are float32 and are cast for each operation; O2: the network keeps them in half
+    precision, the optimizer in float32."""
+    recompute: bool = False
+    """Compute activations a second time in the backward pass instead of keeping them: less memory, a third slower."""
+    on_bad_loss: Literal["stop", "skip"] = "stop"
+    """What to do with a step whose loss is not finite, or a spike: stop and name the records, or go on without them."""
+    spike_factor: Number | None = Field(default=None, gt=1)
+    """A loss above this many times the median of the last `spike_steps` is a spike; unset: only what is not finite is
+    bad."""
+    spike_steps: int = Field(default=100, ge=1, le=10_000)
+    """Steps whose median loss a spike is measured by; nothing is a spike before there are so many."""
+    most_skips: int = Field(default=10, ge=1)
+    """With `skip`: stop all the same after so many bad steps in a row."""
     stall_s: float = Field(default=300.0, gt=0)
     """Fail after waiting so long for data that the broker has but does not deliver."""
     restarts: int = Field(default=3, ge=0)

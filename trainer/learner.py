@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from headrace.schemas.errors import BadLoss
 from headrace.trainer.collate import Batch
 
 Arrays = Mapping[str, np.ndarray]
@@ -36,6 +37,7 @@ class StepResult:
 
     score: Score
     grad_norm: float
+    skipped: BadLoss | None = None  # why no weight has changed; then the score is empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Learner(Protocol):
     def step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
         """Train one global batch: `batches` are this rank's part (may be none), `count` is the global loss count > 0.
 
-        Raises LossNotFinite on every rank, before any weight has changed.
+        Raises BadLoss on every rank, before any weight has changed, unless bad steps are to be skipped.
         """
 
     def evaluate(self, batches: Sequence[Batch]) -> Score:

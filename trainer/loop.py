@@ -15,6 +15,7 @@ done again in the same way.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,8 +26,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from headrace.schemas.cursor import Cursor
-from headrace.schemas.errors import LossNotFinite
-from headrace.schemas.ledger import ORIGIN_COLUMNS
+from headrace.schemas.errors import BadLoss
+from headrace.schemas.ledger import ORIGIN_COLUMNS, Outcome
 from headrace.schemas.record import Origin
 from headrace.trainer.agree import Line
 from headrace.trainer.freshness import Ages
@@ -34,8 +35,11 @@ from headrace.trainer.held_out import HeldOut
 from headrace.trainer.learner import Learner, Score, StepResult
 from headrace.trainer.ledger import LedgerRows
 from headrace.trainer.progress import RankReport
+from headrace.trainer.reach import Reach
 from headrace.trainer.source import Agreed, StepSource
 from headrace.trainer.window import MicroBatch
+
+_log = logging.getLogger(__name__)
 
 _MOST_NAMED = 20
 
@@ -53,7 +57,7 @@ class Lanes(Protocol):
 class Watcher(Protocol):
     """Rank 0's view of the loop; other ranks have none."""
 
-    def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport]) -> None: ...
+    def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport], reach: Reach) -> None: ...
     def idle(self) -> None: ...
     def evaluated(self, step: int, score: Score) -> None: ...
 
@@ -68,7 +72,7 @@ class LoopParts:
     ledger: LedgerRows
     held_out: HeldOut
     results: Line
-    learning_rate: Callable[[int], float]
+    learning_rate: Callable[[Reach], float]
     evaluate: Callable[[], Score | None]  # on all ranks together
     save: Callable[[int], None]  # on all ranks together; called with the step that is saved
     watcher: Watcher | None = None
@@ -128,32 +132,37 @@ class Loop:
         result = NOTHING_LEARNT
         if agreed.count:
             result = self._learn(agreed)  # 2
+        if result.skipped is not None:
+            _log.warning(
+                "step %d skipped: %s; records: %s", agreed.step, result.skipped, _named(result.skipped, agreed)
+            )
         parts.lanes.trained(agreed.micro_batches)  # 3
         stepped_ms = self._now_ms()
-        parts.ledger.add(agreed.step, agreed.micro_batches, stepped_ms)  # 4
+        parts.ledger.add(agreed.step, agreed.micro_batches, stepped_ms, *_outcome(result))  # 4
         parts.held_out.add(agreed.micro_batches)
-        reports = parts.results.gather_json(self._report(agreed, stepped_ms).to_json())  # 5
+        report = self._report(agreed, stepped_ms, trained=result.skipped is None)
+        reports = parts.results.gather_json(report.to_json())  # 5
         if parts.watcher is not None:
-            parts.watcher.stepped(agreed.step, result, [RankReport(**report) for report in reports])
+            parts.watcher.stepped(agreed.step, result, [RankReport(**each) for each in reports], agreed.reach)
         if self._evaluate_every is not None and agreed.step % self._evaluate_every == 0:  # 6
             self._evaluate(agreed.step)
 
     def _learn(self, agreed: Agreed) -> StepResult:
         try:
-            rate = self._parts.learning_rate(agreed.step - 1)
+            rate = self._parts.learning_rate(agreed.reach)
             return self._parts.learner.step(agreed.batches, agreed.count, rate)
-        except LossNotFinite as error:
+        except BadLoss as error:
             if not error.batches:
                 raise
-            origins = [origin for number in error.batches for origin in origins_of(agreed.micro_batches[number])]
-            more = f" and {len(origins) - _MOST_NAMED} more" if len(origins) > _MOST_NAMED else ""
-            named = ", ".join(str(origin) for origin in origins[:_MOST_NAMED])
-            raise LossNotFinite(f"{error}; records: {named}{more}", error.batches) from error
+            raise type(error)(f"{error}; records: {_named(error, agreed)}", error.batches) from error
 
-    def _report(self, agreed: Agreed, stepped_ms: int) -> RankReport:
-        ages = Ages()
+    def _report(self, agreed: Agreed, stepped_ms: int, *, trained: bool) -> RankReport:
+        """Records of a skipped step have left their lanes, and that is all that counts of them."""
         for micro_batch in agreed.micro_batches:
             self._left[micro_batch.lane] = self._left.get(micro_batch.lane, 0) + micro_batch.left_tokens
+        ages = Ages()
+        counted = agreed.micro_batches if trained else ()
+        for micro_batch in counted:
             if len(micro_batch.rows):
                 published_ms = np.asarray(pc.cast(micro_batch.rows.column("published"), "int64"))
                 ages.add((stepped_ms - published_ms) / 1000)
@@ -161,9 +170,9 @@ class Loop:
             offsets={str(lane): cursor.start for lane, cursor in self._parts.lanes.cursors().items()},
             left={str(lane): tokens for lane, tokens in self._left.items()},
             ages={str(bucket): count for bucket, count in ages.counts.items()},
-            rows=sum(len(micro_batch.rows) for micro_batch in agreed.micro_batches),
-            tokens=sum(micro_batch.tokens for micro_batch in agreed.micro_batches),
-            padded_tokens=sum(micro_batch.padded_tokens for micro_batch in agreed.micro_batches),
+            rows=sum(len(micro_batch.rows) for micro_batch in counted),
+            tokens=sum(micro_batch.tokens for micro_batch in counted),
+            padded_tokens=sum(micro_batch.padded_tokens for micro_batch in counted),
             wait_s=self._wait_s,
         )
 
@@ -171,6 +180,20 @@ class Loop:
         score = self._parts.evaluate()
         if score is not None and self._parts.watcher is not None:
             self._parts.watcher.evaluated(step, score)
+
+
+def _outcome(result: StepResult) -> tuple[Outcome, str | None]:
+    """What the ledger says of the step's records."""
+    if result.skipped is None:
+        return Outcome.TRAINED, None
+    return Outcome.SKIPPED, result.skipped.reason
+
+
+def _named(error: BadLoss, agreed: Agreed) -> str:
+    """The records of this rank that are to blame."""
+    origins = [origin for number in error.batches for origin in origins_of(agreed.micro_batches[number])]
+    more = f" and {len(origins) - _MOST_NAMED} more" if len(origins) > _MOST_NAMED else ""
+    return (", ".join(str(origin) for origin in origins[:_MOST_NAMED]) + more) or "none of this rank"
 
 
 def origins_of(micro_batch: MicroBatch) -> list[Origin]:

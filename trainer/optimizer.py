@@ -2,7 +2,7 @@
 
 Paddle names parameters and accumulators by what was built before in the process (`linear_7.w_0_moment1_0`), so its own
 state dict cannot be loaded by a process that built something else. Here a key is `<structured name>/<accumulator>`.
-A later `/master` (weights of higher precision) fits the same scheme.
+Float32 weights of a network in half precision are the parameters here (`network_weights`), not a part of the state.
 
 Every parameter takes part in every step, with a zero gradient where it has none: then the state has the same keys from
 the beginning to the end and on every rank.
@@ -10,6 +10,7 @@ the beginning to the end and on every rank.
 
 from __future__ import annotations
 
+import fnmatch
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from headrace.schemas.errors import ResumeRefused
+from headrace.schemas.errors import ResumeRefused, UsageError
 from headrace.trainer.config import OptimizerConfig
 
 Tensor = Any
@@ -55,9 +56,9 @@ class Optimizer:
 def create(parameters: Mapping[str, Tensor], settings: OptimizerConfig) -> Optimizer:
     """AdamW over `parameters` (structured name -> tensor), with its accumulators in their initial state.
 
-    Biases and normalisation weights are what has one dimension; they do not decay.
+    Raises UsageError for a pattern of `no_decay` that names no parameter.
     """
-    decayed = {tensor.name for tensor in parameters.values() if len(tensor.shape) > 1}
+    decayed = {parameters[name].name for name in decaying(parameters, settings.no_decay)}
     adamw = paddle.optimizer.AdamW(
         learning_rate=0.0,
         beta1=settings.beta1,
@@ -80,6 +81,20 @@ def create(parameters: Mapping[str, Tensor], settings: OptimizerConfig) -> Optim
     for key, tensor in accumulators.items():
         tensor.set_value(np.full(tensor.shape, initial.get(key.rpartition("/")[2], 0.0), np.float32))
     return Optimizer(parameters, adamw, accumulators)
+
+
+def decaying(parameters: Mapping[str, Tensor], no_decay: Sequence[str] | None) -> list[str]:
+    """Names of the parameters that decay. Without patterns: those of more than one dimension, so that biases and
+    normalisation weights do not."""
+    if no_decay is None:
+        return [name for name, tensor in parameters.items() if len(tensor.shape) > 1]
+    for pattern in no_decay:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in parameters):
+            raise UsageError(
+                f"optimizer.no_decay: {pattern!r} names no trained parameter (names look like "
+                f"{', '.join(sorted(parameters)[:3])}): correct or remove it"
+            )
+    return [name for name in parameters if not any(fnmatch.fnmatchcase(name, pattern) for pattern in no_decay)]
 
 
 def refuse_mismatch(what: str, tensors: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> None:

@@ -1,6 +1,11 @@
 """Arithmetic of the forward and backward pass, and the loss scale of fp16. No Paddle.
 
-Weights, gradients of weights and AdamW stay float32 in all three; bf16 and fp16 are Paddle's autocast (O1).
+O1: weights and AdamW stay float32, operations that gain by it cast their inputs (Paddle's autocast). O2: the network
+keeps its weights in half precision and nearly all operations run in it; `network_weights` holds the float32 ones.
+
+GPUs only: Paddle's autocast does nothing on CPUs, in silence, and a network that is cast fails at once, since no CPU
+kernel of matrix product or normalisation takes either type (oneDNN has some for bf16, but no backward pass of softmax
+and normalisation).
 
 fp16 gradients underflow, so the loss is multiplied by a scale before the backward pass and the gradients are divided by
 it after the reduction. When they overflow, the step is repeated on the same micro-batches at half the scale; after
@@ -47,14 +52,20 @@ class Precision:
 
     autocast: str | None = None  # Paddle's type name
     scaled: bool = False  # whether the loss needs a scale
+    stored: str | None = None  # Paddle's name of the type in which the network keeps its weights; None: float32
+
+    @property
+    def level(self) -> str:
+        return "O1" if self.stored is None else "O2"
 
 
-def choose(precision: str, *, on_gpu: bool, bf16_supported: bool) -> Precision:
-    """Resolve the setting `precision` for a device. Paddle's CPU autocast does nothing in silence: refused here."""
+def choose(precision: str, level: str = "O1", *, on_gpu: bool, bf16_supported: bool) -> Precision:
+    """Resolve the settings `precision` and `amp_level` for a device. Raises UsageError for what it cannot do."""
     if precision == "auto":
         precision = "bf16" if on_gpu and bf16_supported else "fp32"
     if precision != "fp32" and not on_gpu:
         raise UsageError(f"train.precision: {precision} needs a GPU, this rank runs on the CPU: set fp32 or auto")
     if precision == "bf16" and not bf16_supported:
         raise UsageError("train.precision: this GPU has no bf16: set fp16, fp32 or auto")
-    return Precision(_TYPES[precision], scaled=precision == "fp16")
+    half = _TYPES[precision]
+    return Precision(half, scaled=precision == "fp16", stored=half if level == "O2" else None)

@@ -19,6 +19,7 @@ from headrace.schemas.errors import HeadraceError, TryAgain
 from headrace.schemas.position import Position
 from headrace.trainer.freshness import Ages
 from headrace.trainer.learner import StepResult
+from headrace.trainer.reach import Range, Reach
 
 #: Progressive accuracy is that of the last so many scored terms (records; masked tokens).
 ACCURACY_TERMS = 1000
@@ -55,6 +56,8 @@ class Progress:
     offsets: dict[int, int] = field(default_factory=dict)
     left: dict[int, int] = field(default_factory=dict)
     skipped_tokens: int = 0
+    taken_tokens: int = 0  # of all steps, skipped ones included: what schedules by tokens go by
+    range: Range | None = None  # what schedules by share go by
     first_step_ms: int | None = None
     held_out_accuracy: float | None = None
     wait_s: float = 0.0
@@ -75,6 +78,11 @@ class Progress:
         if result.score.count:
             self.loss = result.score.mean_loss
             self._score(result.score.correct, result.score.count)
+
+    def reached(self, reach: Reach) -> None:
+        """The step that `reach` stood before has been made."""
+        self.taken_tokens = reach.tokens_after
+        self.range = reach.range
 
     def _score(self, correct: float, count: int) -> None:
         self.scored.append((correct, count))
@@ -127,6 +135,8 @@ class Progress:
             "ages": {str(bucket): count for bucket, count in self.ages.counts.items()},
             "left": {str(lane): tokens for lane, tokens in self.left.items()},
             "skipped_tokens": self.skipped_tokens,
+            "taken_tokens": self.taken_tokens,
+            "range": self.range.to_json() if self.range is not None else None,
             "first_step_ms": self.first_step_ms,
             "held_out_accuracy": self.held_out_accuracy,
             "scored": [list(pair) for pair in self.scored],
@@ -144,6 +154,8 @@ class Progress:
             offsets=dict(offsets),
             left={int(lane): tokens for lane, tokens in fields["left"].items()},
             skipped_tokens=fields["skipped_tokens"],
+            taken_tokens=fields.get("taken_tokens", fields["tokens"]),  # an older headrace skipped no step
+            range=Range.from_json(fields["range"]) if fields.get("range") is not None else None,
             first_step_ms=fields["first_step_ms"],
             held_out_accuracy=fields["held_out_accuracy"],
             scored=scored,

@@ -52,6 +52,12 @@ RULES: Mapping[str, Rule] = {
     "train.window_tokens": Rule.REFUSED,
     "train.optimizer": Rule.RECORDED,
     "train.precision": Rule.RECORDED,
+    "train.amp_level": Rule.RECORDED,
+    "train.recompute": Rule.FREE,  # the same gradients but for rounding
+    "train.on_bad_loss": Rule.RECORDED,
+    "train.spike_factor": Rule.RECORDED,
+    "train.spike_steps": Rule.RECORDED,
+    "train.most_skips": Rule.RECORDED,
     "train.stall_s": Rule.FREE,
     "train.restarts": Rule.FREE,
     "evaluate": Rule.FREE,

@@ -36,10 +36,11 @@ from headrace.trainer.ledger import LedgerRows
 from headrace.trainer.loop import Loop, LoopParts
 from headrace.trainer.masking import Masking
 from headrace.trainer.progress import Progress
+from headrace.trainer.reach import Odometer, Reach
 from headrace.trainer.resume import RunFacts, compare, run_settings
 from headrace.trainer.root import Root
 from headrace.trainer.save import Checkpointer
-from headrace.trainer.schedule import learning_rate
+from headrace.trainer.schedule import Bounds, learning_rate, measured_by_range
 from headrace.trainer.source import StepRules, StepSource
 from headrace.trainer.stream import LaneStream
 from headrace.trainer.window import Screen
@@ -140,8 +141,22 @@ class Run:
                 root.finish()
             return step, why
 
-    def learning_rate(self, finished_steps: int) -> float:
-        return learning_rate(finished_steps, self.plan.train.optimizer, self.beginning.end.steps)
+    def learning_rate(self, reach: Reach) -> float:
+        return learning_rate(reach, self.plan.train.optimizer, self._bounds)
+
+    @property
+    def _bounds(self) -> Bounds:
+        end = self.beginning.end
+        return Bounds(end.steps, by_range=end.rule in {"end", "time"})
+
+    def _odometer(self, stream: LaneStream) -> Odometer:
+        progress = self.progress()
+        begun = Reach(self.beginning.step, progress.taken_tokens, range=progress.range)
+        measured = measured_by_range(self.plan.train.optimizer, self._bounds)
+        odometer = Odometer(stream.cursors(), begun, measured=measured)
+        if self.beginning.end.lanes is not None:
+            odometer.set_ends(self.beginning.end.lanes)
+        return odometer
 
     def progress(self) -> Progress:
         """Figures as the checkpoint has them, or fresh ones."""
@@ -176,6 +191,7 @@ class Run:
             channel.stopping,
             step=self.beginning.step,
             conductor=root.conductor if root else None,
+            odometer=self._odometer(stream),
         )
 
     def _held_out(self, lanes: Collection[int]) -> HeldOut:

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from headrace.trainer.agree import Line
 from headrace.trainer.collate import Batch, Collate
 from headrace.trainer.lanes import Taken
+from headrace.trainer.reach import START, Odometer, Reach
 from headrace.trainer.window import MicroBatch
 
 #: Between two looks while nothing is there. Data on this rank cuts it short; it delays only what other ranks found.
@@ -56,6 +57,7 @@ class Contribution:
 
     micro_batches: int
     tokens: int  # padded
+    real_tokens: int
     count: int  # terms of the loss
     at_end: int  # owned lanes that have nothing more for now
     ended: int  # owned lanes that will never have more
@@ -63,6 +65,7 @@ class Contribution:
     due: bool = False
     release: bool = False
     ends: dict[str, int] | None = None
+    stretches: dict[str, tuple[float, float]] = field(default_factory=dict)  # by lane, as `reach.Odometer` gives them
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Agreed:
     batches: tuple[Batch, ...] = ()
     due: bool = False
     ended: str | None = None
+    reach: Reach = START  # before the step
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ class StepSource:
         *,
         step: int = 0,
         conductor: Conductor | None = None,
+        odometer: Odometer | None = None,
     ) -> None:
         self._stream = stream
         self._collate = collate
@@ -109,6 +114,7 @@ class StepSource:
         self._stopping = stopping
         self._step = step
         self._conductor = conductor
+        self._odometer = odometer or Odometer({}, START, measured=False)
         self._holding = False
         self._idle = False
 
@@ -144,6 +150,7 @@ class StepSource:
         mine = Contribution(
             micro_batches=len(taken.micro_batches),
             tokens=sum(micro_batch.padded_tokens for micro_batch in taken.micro_batches),
+            real_tokens=sum(micro_batch.tokens for micro_batch in taken.micro_batches),
             count=sum(batch.count for batch in batches),
             at_end=taken.lanes_at_end,
             ended=taken.lanes_ended,
@@ -151,6 +158,7 @@ class StepSource:
             due=conductor.due(self._step if self._idle else self._step + 1, idle=self._idle) if conductor else False,
             release=conductor.release() if conductor and self._holding else False,
             ends={str(lane): offset for lane, offset in ends.items()} if ends is not None else None,
+            stretches=self._odometer.stretches(taken.micro_batches),
         )
         return [Contribution(**item) for item in self._line.exchange_json(asdict(mine))]
 
@@ -160,7 +168,9 @@ class StepSource:
         """From the contributions alone, so that every rank comes to the same. None: look again."""
         root = everyone[0]
         if root.ends is not None:
-            self._stream.set_ends({int(lane): offset for lane, offset in root.ends.items()})
+            lane_ends = {int(lane): offset for lane, offset in root.ends.items()}
+            self._stream.set_ends(lane_ends)
+            self._odometer.set_ends(lane_ends)
         if any(rank.stop for rank in everyone):
             return Agreed(self._step, ended="stopped")
         micro_batches = sum(rank.micro_batches for rank in everyone)
@@ -177,6 +187,7 @@ class StepSource:
             self._holding = True
             return None
         self._holding = False
+        reach = self._reach(everyone, held)
         self._step += 1
         return Agreed(
             self._step,
@@ -185,4 +196,12 @@ class StepSource:
             micro_batches=tuple(held),
             batches=tuple(batches),
             due=root.due,
+            reach=reach,
         )
+
+    def _reach(self, everyone: Sequence[Contribution], held: Sequence[MicroBatch]) -> Reach:
+        """Where the run stands before the step that is begun with this."""
+        stretches = {lane: stretch for rank in everyone for lane, stretch in rank.stretches.items()}
+        reach = self._odometer.reach(self._step, sum(rank.real_tokens for rank in everyone), stretches)
+        self._odometer.stepped(reach, held)
+        return reach

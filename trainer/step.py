@@ -3,8 +3,8 @@
 1. Each micro-batch: seed the dropout with the batch's own seed, forward, backward of (summed loss / global count).
    Gradients add up in the order of the batches.
 2. Sum gradients, loss, right predictions and failure marks over all ranks (`distributed.reduce_step`).
-3. Everything that decides what happens next is read off those sums, so all ranks decide alike: a rank failed; the loss
-   or the gradient is not finite; fp16 overflowed (repeat from 1 at a lower scale).
+3. Everything that decides what happens next is read off those sums, so all ranks decide alike: a rank failed; fp16
+   overflowed (repeat from 1 at a lower scale); the loss is bad (`loss_watch`: stop, or pass the step over).
 4. Clip to the global norm, step.
 
 Up to 4 no weight has changed. All ranks end with the same bits: they start with the same, and add the same sums.
@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 import paddle
 
-from headrace.schemas.errors import LossNotFinite
-from headrace.trainer import evaluate, optimizer
+from headrace.trainer import evaluate, network_weights, optimizer, recompute
 from headrace.trainer.collate import Batch
 from headrace.trainer.config import TrainConfig
 from headrace.trainer.distributed import Ranks, failure_vector, raise_failure, reduce_step
 from headrace.trainer.learner import LearnerState, Score, StepResult
+from headrace.trainer.loss_watch import Bad, LossWatch
 from headrace.trainer.model import Built
+from headrace.trainer.network_weights import NetworkWeights
 from headrace.trainer.optimizer import Optimizer
 from headrace.trainer.precision import LossScale, Precision, choose
 from headrace.trainer.tasks import LOSSES
@@ -36,16 +37,26 @@ from headrace.trainer.tasks.inputs import Loss, Network, Tensor
 from headrace.trainer.weights import weight_hash
 
 _LOSS_SCALE = "loss_scale"
+_LOSS_WATCH = "loss_watch"
 _MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is trained: the network, its loss, and the files that a loader needs beside the weights."""
+    """What is trained: the network, its weights, its loss, and the files that a loader needs beside the weights."""
 
     network: Network
+    weights: NetworkWeights
     loss: Loss
     files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a step may do to the weights."""
+
+    clip_norm: float
+    watch: LossWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +78,11 @@ class _Sums:
 class PaddleLearner:
     """The `Learner` on Paddle. `create` makes one."""
 
-    def __init__(
-        self, model: Model, optimizer: Optimizer, clip_norm: float, ranks: Ranks, precision: Precision
-    ) -> None:
+    def __init__(self, model: Model, optimizer: Optimizer, limits: Limits, ranks: Ranks, precision: Precision) -> None:
         self._model = model
         self._optimizer = optimizer
-        self._clip_norm = clip_norm
+        self._clip_norm = limits.clip_norm
+        self._watch = limits.watch
         self._ranks = ranks
         self._precision = precision
         self._scale = LossScale() if precision.scaled else LossScale(1.0)
@@ -82,19 +92,22 @@ class PaddleLearner:
         try:
             return self._step(batches, count, learning_rate)
         finally:
-            self._clear_gradients()
+            self._model.weights.clear_gradients()
 
     def _step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
         sums = self._pass(batches, count)
         while self._precision.scaled and sums.overflowed and not self._scale.lowest:
             self._scale = self._scale.after(overflow=True)
-            self._clear_gradients()
+            self._model.weights.clear_gradients()
             sums = self._pass(batches, count)
-        if not math.isfinite(sums.loss) or not math.isfinite(sums.norm):
-            raise self._not_finite(sums, batches)
+        bad = self._watch.judge(sums.loss, sums.norm)
+        if bad is not None:
+            return self._pass_over(bad, sums, batches)
         if sums.norm > self._clip_norm:
             optimizer.scale_(sums.gradients, self._clip_norm / sums.norm)
         self._optimizer.step(sums.gradients, learning_rate)
+        self._model.weights.publish()
+        self._watch.learnt(sums.loss)
         if self._precision.scaled:
             self._scale = self._scale.after(overflow=False)
         return StepResult(Score(sums.loss * count, sums.correct, count), sums.norm)
@@ -109,23 +122,24 @@ class PaddleLearner:
         arrays = self._optimizer.arrays()
         if self._precision.scaled:
             arrays[_LOSS_SCALE] = np.array([self._scale.value, self._scale.good_steps])
-        return LearnerState(self._weights(), arrays, dict(self._model.files))
+        arrays[_LOSS_WATCH] = self._watch.array()
+        return LearnerState(self._model.weights.arrays(), arrays, dict(self._model.files))
 
     def load(self, state: LearnerState) -> None:
         """Go on from `state`. Raises ResumeRefused, with nothing changed, where it belongs to another model."""
-        tensors = self._model.network.state_dict()
-        optimizer.refuse_mismatch("weights", tensors, state.weights)
+        optimizer.refuse_mismatch("weights", self._model.weights.tensors, state.weights)
         arrays = dict(state.optimizer)
-        scale = arrays.pop(_LOSS_SCALE, None)
+        scale, watch = arrays.pop(_LOSS_SCALE, None), arrays.pop(_LOSS_WATCH, None)
         self._optimizer.load(arrays)
-        for name, tensor in tensors.items():
-            tensor.set_value(state.weights[name])
+        self._model.weights.load(state.weights)
+        if watch is not None:
+            self._watch.load(watch)
         if scale is not None and self._precision.scaled:
             self._scale = LossScale(float(scale[0]), int(scale[1]))
 
     def weight_hash(self) -> str:
         """See `Learner.weight_hash`."""
-        return weight_hash(self._weights())
+        return weight_hash(self._model.weights.arrays())
 
     def _pass(self, batches: Sequence[Batch], count: int) -> _Sums:
         """Steps 1 to 3 of the module's order. Collective."""
@@ -154,53 +168,56 @@ class PaddleLearner:
         paddle.seed(batch.seed & _MAX_SEED)
         with self._autocast():
             loss_sum, right = self._model.loss(self._model.network, batch.arrays)
+        loss_sum = loss_sum.astype("float32")
         (loss_sum * (self._scale.value / count)).backward()
-        losses.append(loss_sum.detach().astype("float32"))
+        self._model.weights.collect()
+        losses.append(loss_sum.detach())
         rights.append(right)
-
-    def _clear_gradients(self) -> None:
-        for parameter in self._optimizer.parameters.values():
-            parameter.clear_gradient(False)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self._precision.autocast is None:
             return nullcontext()
-        context: AbstractContextManager[Any] = paddle.amp.auto_cast(dtype=self._precision.autocast, level="O1")
+        context: AbstractContextManager[Any] = paddle.amp.auto_cast(
+            dtype=self._precision.autocast, level=self._precision.level
+        )
         return context
 
-    def _weights(self) -> dict[str, np.ndarray]:
-        """Copies; one for all names of a tied weight."""
-        tensors = self._model.network.state_dict()
-        copies = {tensor.name: np.array(tensor.numpy()) for tensor in tensors.values()}
-        return {name: copies[tensor.name] for name, tensor in tensors.items()}
+    def _pass_over(self, bad: Bad, sums: _Sums, batches: Sequence[Batch]) -> StepResult:
+        """Skip the step or stop the run, as the settings say."""
+        blamed = _blamed(bad, sums, batches)
+        lanes = ", ".join(f"micro-batch {position} of lane {batches[position].lane}" for position in blamed)
+        what = f"{bad.what} (rank {self._ranks.rank}: {lanes or 'not in the batches of this rank'})"
+        if not self._watch.skips:
+            raise bad.error(f"{what}; no weight has changed: {self._watch.cure}", blamed)
+        self._watch.skipped()
+        return StepResult(Score(0.0, 0.0, 0), 0.0, skipped=bad.error(what, blamed))
 
-    def _not_finite(self, sums: _Sums, batches: Sequence[Batch]) -> LossNotFinite:
-        """Say which of this rank's batches are to blame; none where another rank's are."""
-        with_terms = [position for position, batch in enumerate(batches) if batch.count]
-        bad = tuple(
-            position for position, loss in zip(with_terms, sums.losses, strict=True) if not math.isfinite(loss.item())
-        )
-        what = f"loss is {sums.loss}" if not math.isfinite(sums.loss) else f"gradient's norm is {sums.norm}"
-        lanes = ", ".join(f"micro-batch {position} of lane {batches[position].lane}" for position in bad)
-        where = lanes or "not in the batches of this rank"
-        return LossNotFinite(
-            f"the {what} (rank {self._ranks.rank}: {where}); no weight has changed: "
-            "look at the records, or lower optimizer.learning_rate, and go on from the last checkpoint",
-            bad,
-        )
+
+def _blamed(bad: Bad, sums: _Sums, batches: Sequence[Batch]) -> tuple[int, ...]:
+    """Which of this rank's batches made the step bad; none where another rank's did.
+
+    A gradient that is not finite has no mark of where it came from: then any of them may have.
+    """
+    with_terms = [position for position, batch in enumerate(batches) if batch.count]
+    if math.isfinite(sums.loss) and not math.isfinite(sums.norm):
+        return tuple(with_terms)
+    means = [loss.item() / batches[position].count for position, loss in zip(with_terms, sums.losses, strict=True)]
+    pairs = zip(with_terms, means, strict=True)
+    return tuple(position for position, mean in pairs if not math.isfinite(mean) or mean > bad.bound)
 
 
 def create(built: Built, settings: TrainConfig, ranks: Ranks) -> PaddleLearner:
     """A learner for `settings.task` over `built`, on the device that `distributed.join` chose."""
-    trainable = {name: tensor for name, tensor in built.network.named_parameters() if not tensor.stop_gradient}
-    ordered = {name: trainable[name] for name in sorted(trainable)}
     on_gpu = paddle.get_device().startswith("gpu")
     bf16_supported = bool(on_gpu and paddle.amp.is_bfloat16_supported())
-    model = Model(built.network, LOSSES[settings.task.type], built.files)
+    precision = choose(settings.precision, settings.amp_level, on_gpu=on_gpu, bf16_supported=bf16_supported)
+    if settings.recompute:
+        recompute.enable(built.network)
+    weights = network_weights.create(built.network, precision.stored)
     return PaddleLearner(
-        model,
-        optimizer.create(ordered, settings.optimizer),
-        settings.optimizer.clip_norm,
+        Model(built.network, weights, LOSSES[settings.task.type], built.files),
+        optimizer.create(weights.trainable, settings.optimizer),
+        Limits(settings.optimizer.clip_norm, LossWatch(settings)),
         ranks,
-        choose(settings.precision, on_gpu=on_gpu, bf16_supported=bf16_supported),
+        precision,
     )

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.schemas.errors import TryAgain
 from headrace.trainer.learner import Score, StepResult
 from headrace.trainer.progress import Progress, RankReport, Reporter
+from headrace.trainer.reach import Reach
 
 _EVENT_S = 0.5
 _EMITTED_S = 1.0
@@ -23,7 +24,7 @@ class RootWatcher:
         reporter: Reporter,
         report: Callable[[dict[str, Any]], None],
         emitted: Callable[[], int],
-        learning_rate: Callable[[int], float],
+        learning_rate: Callable[[Reach], float],
         check: Callable[[], None],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -41,11 +42,12 @@ class RootWatcher:
         self._asked_at = -_EMITTED_S
         self._emitted_before: int | None = None
 
-    def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport]) -> None:
+    def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport], reach: Reach) -> None:
         self._check()
         self._emitted_before = None
         self.progress.stepped(step, result, reports, self._now_ms())
-        self.progress.learning_rate = self._learning_rate(step - 1)
+        self.progress.learning_rate = self._learning_rate(reach)
+        self.progress.reached(reach)
         self._tell()
 
     def evaluated(self, step: int, score: Score) -> None:

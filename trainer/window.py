@@ -73,6 +73,7 @@ class MicroBatch:
     tokens: int
     left_tokens: int  # what leaves the lane with it: `tokens`, and on the first those of the rows that are not trained
     padded_tokens: int  # rows * longest row, rounded up to the plan's `pad_multiple`
+    of: int  # micro-batches in its window
 
     @property
     def plan(self) -> CuttingPlan:
@@ -115,7 +116,7 @@ def cut(window: Window, plan: CuttingPlan, lane: int, screen: Screen) -> list[Mi
         rows = ordered.slice(first, len(group))
         left_tokens = tokens + aside_tokens
         micro_batches.append(
-            MicroBatch(lane, rows, cursor, after, untrained, held_out_rows, tokens, left_tokens, padded)
+            MicroBatch(lane, rows, cursor, after, untrained, held_out_rows, tokens, left_tokens, padded, len(groups))
         )
         first += len(group)
         cursor = after

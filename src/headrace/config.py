@@ -149,13 +149,16 @@ def _unsupported_train(config: Config) -> Iterator[tuple[str, str]]:
         return
     if train.precision in {"bf16", "fp16"} and not visible_gpus():
         yield "train.precision", f"{train.precision} needs a GPU, and there is none here: use fp32 or auto"
-    if train.optimizer.total_steps is not None or isinstance(train.stop, StopSteps):
+    optimizer = train.optimizer
+    if optimizer.total_steps or optimizer.total_tokens or isinstance(train.stop, StopSteps):
         return
-    unknown = "the number of steps is not known: set train.optimizer.total_steps or train.stop: {steps: N}, or use "
-    if train.optimizer.schedule in {"linear", "cosine"}:
-        yield "train.optimizer.schedule", f"{unknown}constant"
-    if train.optimizer.warmup_share > 0 and not train.optimizer.warmup_steps:
-        yield "train.optimizer.warmup_share", f"{unknown}warmup_steps"
+    if train.stop == "never" and optimizer.schedule in {"linear", "cosine"}:
+        yield "train.optimizer.schedule", f"{_NO_END}, or use constant"
+    if train.stop in {"never", "end"} and optimizer.warmup_share > 0 and not optimizer.warmup_steps:
+        yield "train.optimizer.warmup_share", f"{_NO_END}, or use warmup_steps or warmup_tokens"
+
+
+_NO_END = "the run's length is not known: set train.optimizer.total_steps or total_tokens, or train.stop: {steps: N}"
 
 
 @cache

@@ -70,7 +70,7 @@ def micro_batch(
     after = before.take(1, of=100)
     aside = untrained_rows(untrained)
     tokens, left_tokens = 4 * len(rows), 4 * (len(rows) + len(aside))
-    return MicroBatch(lane, rows, before, after, aside, rows.slice(0, 0), tokens, left_tokens, 2 * tokens)
+    return MicroBatch(lane, rows, before, after, aside, rows.slice(0, 0), tokens, left_tokens, 2 * tokens, 1)
 
 
 def noted(steps: dict[int, Step], ranks: int) -> LedgerTables:

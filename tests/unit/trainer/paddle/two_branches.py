@@ -1,4 +1,8 @@
-"""A network with a layer that only some micro-batches use, and batches that go wrong on purpose."""
+"""A network with a layer that only some micro-batches use, and batches that go wrong on purpose.
+
+It casts its weights to float32 before it multiplies. So a CPU, which has no arithmetic in half precision, can train it
+with weights that are kept in half precision: their gradients come back as real fp16 or bf16, overflows included.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ from typing import Any
 import numpy as np
 import paddle
 
-from headrace.trainer import optimizer, step
+from headrace.trainer import network_weights, optimizer, step
 from headrace.trainer.collate import Batch
-from headrace.trainer.config import OptimizerConfig
+from headrace.trainer.config import TrainConfig
 from headrace.trainer.distributed import Ranks
+from headrace.trainer.loss_watch import LossWatch
 from headrace.trainer.precision import Precision
 
 WIDTH = 5
@@ -27,8 +32,12 @@ class TwoBranches(paddle.nn.Layer):
         self.branch = paddle.nn.Linear(WIDTH, WIDTH)
 
     def forward(self, rows: Any, branch: bool) -> Any:
-        common = self.common(rows)
-        return self.branch(common) if branch else common
+        common = linear(self.common, rows)
+        return linear(self.branch, common) if branch else common
+
+
+def linear(layer: Any, rows: Any) -> Any:
+    return paddle.nn.functional.linear(rows, layer.weight.astype("float32"), layer.bias.astype("float32"))
 
 
 def loss(network: Any, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
@@ -41,14 +50,22 @@ def loss(network: Any, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
     return (output**2).sum(), paddle.zeros([])
 
 
-def learner(ranks: Ranks = Ranks(), precision: Precision = Precision(), clip_norm: float = 1e9) -> step.PaddleLearner:  # noqa: B008
+def learner(
+    ranks: Ranks = Ranks(),  # noqa: B008
+    precision: Precision = Precision(),  # noqa: B008
+    clip_norm: float = 1e9,
+    **changes: Any,
+) -> step.PaddleLearner:
+    """`changes` are settings of `train`."""
     network = TwoBranches()
     random = np.random.default_rng(0)
     for parameter in network.parameters():
         parameter.set_value(random.standard_normal(tuple(parameter.shape)).astype(np.float32))
-    parameters = dict(network.named_parameters())
-    adamw = optimizer.create(parameters, OptimizerConfig(learning_rate=1e-2))
-    return step.PaddleLearner(step.Model(network, loss, {}), adamw, clip_norm, ranks, precision)
+    settings = TrainConfig.model_validate({"task": {"type": "masked-lm"}, **changes})
+    weights = network_weights.create(network, precision.stored)
+    adamw = optimizer.create(weights.trainable, settings.optimizer)
+    limits = step.Limits(clip_norm, LossWatch(settings))
+    return step.PaddleLearner(step.Model(network, weights, loss, {}), adamw, limits, ranks, precision)
 
 
 def batch(number: int, *, branch: bool, rows: int = 3) -> Batch:
