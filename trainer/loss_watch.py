@@ -59,8 +59,13 @@ class LossWatch:
         """`loss` is the mean over the global batch, `norm` that of its gradient. None: a good step."""
         if not math.isfinite(loss):
             return Bad(LossNotFinite, f"the loss is {loss}")
-        if not math.isfinite(norm):
+        spike = self.spike(loss)
+        if spike is None and not math.isfinite(norm):
             return Bad(LossNotFinite, f"the gradient's norm is {norm}")
+        return spike
+
+    def spike(self, loss: float) -> Bad | None:
+        """Whether a finite loss lies too far above those before."""
         if self._factor is None or len(self._losses) < (self._losses.maxlen or 0):
             return None
         median = statistics.median(self._losses)

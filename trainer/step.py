@@ -96,7 +96,7 @@ class PaddleLearner:
 
     def _step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
         sums = self._pass(batches, count)
-        while self._precision.scaled and sums.overflowed and not self._scale.lowest:
+        while self._lower_scale_helps(sums):
             self._scale = self._scale.after(overflow=True)
             self._model.weights.clear_gradients()
             sums = self._pass(batches, count)
@@ -111,6 +111,12 @@ class PaddleLearner:
         if self._precision.scaled:
             self._scale = self._scale.after(overflow=False)
         return StepResult(Score(sums.loss * count, sums.correct, count), sums.norm)
+
+    def _lower_scale_helps(self, sums: _Sums) -> bool:
+        """A step that is given up for its loss must not bring the scale down with it."""
+        if not self._precision.scaled or self._scale.lowest or not sums.overflowed:
+            return False
+        return self._watch.spike(sums.loss) is None
 
     def evaluate(self, batches: Sequence[Batch]) -> Score:
         """See `Learner.evaluate`."""
@@ -199,7 +205,7 @@ def _blamed(bad: Bad, sums: _Sums, batches: Sequence[Batch]) -> tuple[int, ...]:
     A gradient that is not finite has no mark of where it came from: then any of them may have.
     """
     with_terms = [position for position, batch in enumerate(batches) if batch.count]
-    if math.isfinite(sums.loss) and not math.isfinite(sums.norm):
+    if math.isfinite(sums.loss) and math.isinf(bad.bound):
         return tuple(with_terms)
     means = [loss.item() / batches[position].count for position, loss in zip(with_terms, sums.losses, strict=True)]
     pairs = zip(with_terms, means, strict=True)

@@ -36,7 +36,7 @@ def launch(programs: Sequence[str], folder: Path, ranks: int, codes: Sequence[in
     children = []
     for rank in range(ranks):
         environment = os.environ | rank_environment(ranks) | trainer_environment(rank, endpoints)
-        environment |= {"PYTHONPATH": str(ROOT), AGREE_VARIABLE: control, KEY_VARIABLE: "a key"}
+        environment |= {"PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}", AGREE_VARIABLE: control, KEY_VARIABLE: "a key"}
         with (folder / f"rank-{rank}.log").open("wb") as log:
             children.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log))
     expected = list(codes or [0] * ranks)
@@ -200,6 +200,64 @@ def failures(ranks: Any, folder: Path) -> Found:
     return {"messages": np.array(messages), "blamed": np.array(blamed[0]), "hashes": np.array(hashes)}
 
 
+def half_whole(ranks: Any, folder: Path) -> Found:
+    return trained_in_half(ranks, range(6), None)
+
+
+def half_begun(ranks: Any, folder: Path) -> Found:
+    return trained_in_half(ranks, range(3), None)
+
+
+def half_resumed(ranks: Any, folder: Path) -> Found:
+    """Load what `half_begun` left in `first` beside this folder, in a process that built something else before."""
+    import paddle
+
+    paddle.nn.Linear(3, 3)
+    return trained_in_half(ranks, range(3, 6), folder.parent / "first" / "rank-0.npz")
+
+
+def trained_in_half(ranks: Any, steps: range, start: Path | None) -> Found:
+    """Accumulated steps under a schedule, with weights in half precision; each from a state in files.
+
+    The fourth micro-batch of step 1 overflows on its way at any but a low scale: on the second rank, of two. Step 4 has
+    a spike there, which is skipped; its gradient does not fit into fp16 at any scale.
+    """
+    from headrace.trainer.config import OptimizerConfig
+    from headrace.trainer.learner import LearnerState
+    from headrace.trainer.precision import Precision
+    from headrace.trainer.reach import Reach
+    from headrace.trainer.schedule import Bounds, learning_rate
+    from tests.unit.trainer.paddle import tiny, two_branches
+
+    found: Found = {}
+    schedule = OptimizerConfig(learning_rate=1e-2, schedule="cosine", warmup_steps=2)
+    for stored, scaled in (("bfloat16", False), ("float16", True)):
+        settings = {"on_bad_loss": "skip", "spike_factor": 5.0, "spike_steps": 2}
+        learner = two_branches.learner(ranks, Precision(scaled=scaled, stored=stored), clip_norm=2.0, **settings)
+        if start is not None:
+            saved = under(read(start), f"half_begun/{stored}/")
+            learner.load(LearnerState(under(saved, "weights/"), under(saved, "optimizer/")))
+        losses, scales, skipped = [], [], []
+        for step in steps:
+            batches = [two_branches.batch(10 * step + number, branch=True) for number in range(4)]
+            if step == 1 and scaled:
+                batches[3] = two_branches.overflowing(13)
+            if step == 4:
+                high = batches[3].arrays | {"rows": batches[3].arrays["rows"] * 50}
+                batches[3] = replace(batches[3], arrays=high)
+            rate = learning_rate(Reach(step), schedule, Bounds(steps=6))
+            result = learner.step(share(batches, ranks, 2), tiny.total(batches), rate)
+            losses.append([result.score.loss, result.grad_norm])
+            scales.append(learner.state().optimizer.get("loss_scale", np.ones(1))[0])
+            skipped.append(-1 if result.skipped is None else len(result.skipped.batches))
+        state = learner.state()
+        found[f"{stored}/losses"], found[f"{stored}/scales"] = np.array(losses), np.array(scales)
+        found[f"{stored}/skipped"], found[f"{stored}/hash"] = np.array(skipped), np.array(learner.weight_hash())
+        found |= {f"{stored}/weights/{name}": array for name, array in state.weights.items()}
+        found |= {f"{stored}/optimizer/{name}": array for name, array in state.optimizer.items()}
+    return found
+
+
 def scored(ranks: Any, folder: Path) -> Found:
     """Evaluation with different numbers of batches per rank."""
     from tests.unit.trainer.paddle import tiny
@@ -263,6 +321,9 @@ PROGRAMS: dict[str, Callable[[Any, Path], Found]] = {
         two_steps,
         two_more_steps,
         failures,
+        half_whole,
+        half_begun,
+        half_resumed,
         scored,
         one_dies,
         one_freezes,

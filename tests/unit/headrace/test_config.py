@@ -55,7 +55,7 @@ def test_file_c_loads() -> None:
     [
         ("a", ["evaluate.data", "train.precision"]),
         ("b", ["text.files", "train.precision"]),
-        ("c", ["train.precision", "train.optimizer.schedule", "train.optimizer.warmup_share"]),
+        ("c", ["train.precision"]),
     ],
 )
 def test_what_is_not_available_yet_is_named_with_what_is(
@@ -79,6 +79,22 @@ def test_other_unavailable_settings() -> None:
     assert unsupported(loads("name: a\ningest: {interleave: 4}\n"))[0].startswith("ingest.interleave: ")
     bounded = CLASSES + "  stop: {steps: 10}\n  optimizer: {warmup_share: 0.1}\n"
     assert unsupported(loads(bounded)) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ("stop: never, optimizer: {schedule: cosine}", ["train.optimizer.schedule"]),
+        ("stop: never, optimizer: {warmup_share: 0.1}", ["train.optimizer.warmup_share"]),
+        ("stop: end, optimizer: {warmup_share: 0.1}", ["train.optimizer.warmup_share"]),
+        ("stop: end, optimizer: {schedule: linear, warmup_tokens: 1000}", []),
+        ("stop: {time: 2026-11-30T00:00+08:00}, optimizer: {schedule: cosine, warmup_share: 0.1}", []),
+        ("stop: never, optimizer: {schedule: linear, warmup_share: 0.1, total_tokens: 1000}", []),
+    ],
+)
+def test_a_schedule_needs_an_end_that_is_known(settings: str, refused: list[str]) -> None:
+    text = f"name: a\ntrain: {{task: {{type: masked-lm}}, {settings}}}\n"
+    assert [line.split(":")[0] for line in unsupported(loads(text))] == refused
 
 
 def test_half_precision_needs_a_device_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from headrace.pipeline import names
 from headrace.pipeline.broker import open_broker
 from headrace.pipeline.child import Channel
+from headrace.schemas.errors import LossNotFinite
 from headrace.schemas.position import Position
 from headrace.schemas.tokens import encode
 from headrace.trainer.agree import Line, Meeting, meet
@@ -33,6 +34,8 @@ from tests.services.ports import free_port
 from tests.unit.trainer.made_up import META, token_batches
 
 LABELS = ["a", "b"]
+BAD = "bad"
+RATE_UNITS = 1e15  # a rate as a whole number: any difference in it shows
 TOKENS = 100  # what ingest says that it emitted, for each token batch
 
 
@@ -41,16 +44,19 @@ class Killed(Exception):
 
 
 class LittleLearner:
-    """weights += a hash of the step's records and its rate; ranks sum over a line of their own."""
+    """weights += a hash of the step's records * its rate; ranks sum over a line of their own.
 
-    def __init__(self, line: Line, before_step: Callable[[int], None] = lambda _: None) -> None:
+    A step before which `before_step` says so is bad, and skipped.
+    """
+
+    def __init__(self, line: Line, before_step: Callable[[int], object] = lambda _: None) -> None:
         self._line = line
         self._before_step = before_step
         self.weights = np.zeros(8, np.int64)
         self.steps = 0
 
     def step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
-        self._before_step(self.steps)
+        bad = self._before_step(self.steps) == BAD
         mine = np.zeros(8, np.int64)
         for batch in batches:
             digest = hashlib.sha256(batch.arrays["input_ids"].tobytes() + str(batch.seed).encode()).digest()
@@ -58,8 +64,12 @@ class LittleLearner:
         every = self._line.exchange_json({"gradient": mine.tolist(), "rows": sum(batch.count for batch in batches)})
         assert sum(each["rows"] for each in every) == count
         self.steps += 1
+        if bad:
+            return StepResult(
+                Score(0.0, 0.0, 0), 0.0, skipped=LossNotFinite("the loss is nan", (0,) if batches else ())
+            )
         for each in every:
-            self.weights = self.weights + np.array(each["gradient"]) * (self.steps % 7 + 1)
+            self.weights = self.weights + np.array(each["gradient"]) * round(learning_rate * RATE_UNITS)
         return StepResult(Score(count * 0.5, count * 0.25, count), 1.0)
 
     def evaluate(self, batches: Sequence[Batch]) -> Score:
@@ -149,9 +159,12 @@ def run_ranks(
     ranks: int,
     plan: RankPlan | None = None,
     *,
-    before_step: Callable[[int, Channel], None] = lambda *_: None,
+    before_step: Callable[[int, Channel], object] = lambda *_: None,
 ) -> Result:
-    """Run all ranks to the end. `before_step` sees the number of finished steps; raising Killed ends everything."""
+    """Run all ranks to the end. `before_step` sees the number of finished steps; raising Killed ends everything.
+
+    Returning BAD spoils the step.
+    """
     meeting_port, errors = free_port(), []
     chosen = plan or world.plan()
     channels = [Channel(io.StringIO()) for _ in range(ranks)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from headrace.ingest.backlog import backlog_tokens
@@ -12,7 +13,7 @@ from headrace.pipeline.child import Channel
 from headrace.schemas.errors import ResumeRefused
 from headrace.trainer.checkpoint_store import open_store
 from headrace.trainer.ledger_read import Ledger
-from tests.unit.trainer.little import TOKENS, Killed, Result, World, run_ranks
+from tests.unit.trainer.little import BAD, TOKENS, Killed, Result, World, run_ranks
 
 UNEVEN = [14, 9, 12, 0, 5, 11]
 
@@ -82,6 +83,41 @@ def test_sigterm_before_any_step_saves_and_goes_on_with_the_same_batches(
     assert ledger_hash(world) == whole[1]
 
 
+def test_a_schedule_by_tokens_is_the_same_through_kills(tmp_path: Path) -> None:
+    optimizer = {"schedule": "cosine", "warmup_tokens": 500, "total_tokens": 3000}
+    results = []
+    for folder, killed in (("whole", False), ("killed", True)):
+        world = World(tmp_path / folder)
+        world.fill(UNEVEN)
+        plan = world.plan(optimizer=optimizer)
+        if killed:
+            run_ranks(world, 3, plan, before_step=lambda step, channel: step == 4 and channel.stopping.set())
+        results.append(run_ranks(world, 2, plan))
+    assert results[0] == results[1]
+
+
+def test_a_skipped_step_moves_the_cursors_and_has_an_outcome_of_its_own(
+    tmp_path: Path, whole: tuple[Result, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path)
+    world.fill(UNEVEN)
+    result = run_ranks(world, 2, before_step=lambda step, _: BAD if step == 2 else None)
+    assert result.step == whole[0].step
+    assert result.weights != whole[0].weights
+    ledger = Ledger.open(open_store(str(world.folder / "checkpoints"), "orders", "main"))
+    rows = pa.Table.from_batches(ledger.outcomes(("step", "outcome", "reason", "partition", "offset"))).to_pylist()
+    assert len(rows) == len({(row["partition"], row["offset"]) for row in rows}) == sum(UNEVEN) * 5
+    of_step = [(row["outcome"], row["reason"]) for row in rows if row["step"] == 3]
+    assert set(of_step) == {("skipped", "loss-not-finite")}
+    assert {row["outcome"] for row in rows if row["step"] != 3} == {"trained"}
+    named = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
+    assert any("step 3 skipped: the loss is nan; records: text/" in message for message in named), named
+    broker = open_broker(world.address)
+    notes = broker.positions("orders.main.trained", "orders.tokens")[0].notes
+    broker.close()
+    assert notes["records"] == sum(UNEVEN) * 5 - len(of_step)
+
+
 def test_a_run_over_nothing_says_that_nothing_was_trained(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.fill([0] * 6)
@@ -93,7 +129,10 @@ def test_stop_after_steps_and_go_on_to_the_end(tmp_path: Path, whole: tuple[Resu
     world.fill(UNEVEN)
     first = run_ranks(world, 2, world.plan(stop={"steps": 4}))
     assert (first.step, first.why) == (4, "steps")
-    assert run_ranks(world, 2, world.plan(stop="end")) == whole[0]
+    last = run_ranks(world, 2, world.plan(stop="end"))
+    assert (last.step, last.why) == (whole[0].step, "end")
+    assert ledger_hash(world) == whole[1]
+    assert last.weights != whole[0].weights  # the end was another at first, and so was the schedule
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from headrace.schemas.errors import ResumeRefused
+from headrace.schemas.errors import ResumeRefused, UsageError
 from headrace.trainer import optimizer
 from headrace.trainer.config import OptimizerConfig
 
@@ -62,6 +62,15 @@ def test_three_steps_equal_adamw_written_out() -> None:
             expected[name] = weight - 0.01 * step * (moved + decay * weight)
     for name, array in values(ours).items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_patterns_say_what_does_not_decay() -> None:
+    ours = parameters()
+    assert optimizer.decaying(ours, None) == ["0.weight"]
+    assert optimizer.decaying(ours, ()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert optimizer.decaying(ours, ("*.bias", "0.*")) == ["1.weight"]
+    with pytest.raises(UsageError, match=r"optimizer\.no_decay: '\*\.gamma'"):
+        optimizer.create(ours, SETTINGS.model_copy(update={"no_decay": ("*.gamma",)}))
 
 
 def test_state_survives_other_generated_names_bit_for_bit() -> None:
