@@ -39,6 +39,7 @@ WHEN_LOADED = {
         (
             "trainer/model.py",
             "trainer/optimizer.py",
+            "trainer/network_weights.py",
             "trainer/distributed.py",
             "trainer/step.py",
             "trainer/evaluate.py",
