@@ -145,7 +145,7 @@ class TrainConfig(Settings):
     """With bf16 and fp16. O1: weights are float32 and are cast for each operation; O2: the network keeps them in half
     precision, the optimizer in float32."""
     recompute: bool = False
-    """Compute activations a second time in the backward pass instead of keeping them: less memory, a second forward pass."""
+    """Keep fewer activations and compute the rest again in the backward pass: less memory, a second forward pass."""
     on_bad_loss: Literal["stop", "skip"] = "stop"
     """What to do with a step whose loss is not finite, or a spike: stop and name the records, or go on without them."""
     spike_factor: Number | None = Field(default=None, gt=1)
