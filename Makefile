@@ -53,7 +53,7 @@ bench-tokenizer: setup ## measure the tokenizer beside UTF-8 decoding and other 
 requirements: setup ## pin pyproject.toml's dependencies again (UPGRADE=--upgrade for newer ones)
 	$(PY) -m venv $(VENV)/tools
 	$(VENV)/tools/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(COMPILE) $(STAGE) --extra cpu --extra dev --extra bench --group build -o requirements/dev.txt
-	$(COMPILE) $(STAGE) --extra cpu -c requirements/dev.txt -o requirements/trainer.txt
+	$(COMPILE) $(STAGE) --extra cpu --extra export --extra dev --extra bench --group build -o requirements/dev.txt
+	$(COMPILE) $(STAGE) --extra cpu --extra export -c requirements/dev.txt -o requirements/trainer.txt
 	$(COMPILE) $(STAGE) -c requirements/dev.txt -o requirements/ingest.txt
 	$(COMPILE) --group build -c requirements/dev.txt -o requirements/build.txt

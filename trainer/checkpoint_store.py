@@ -112,12 +112,12 @@ class LocalStore:
                 os.fsync(file.fileno())
 
     def seal(self, folder: str) -> None:
-        _sync_folder(self.path / folder)
+        sync_folder(self.path / folder)
 
     def rename(self, folder: str, to: str) -> None:
         with _asking(f"cannot rename {self.path / folder}"):
             (self.path / folder).rename(self.path / to)
-            _sync_folder(self.path)
+            sync_folder(self.path)
 
     def remove(self, folder: str, name: str) -> None:
         with _asking(f"cannot remove {self.path / folder / name}"):
@@ -136,10 +136,11 @@ def _make_folders(path: Path) -> None:
     if not path.is_dir():
         _make_folders(path.parent)
         path.mkdir(exist_ok=True)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
     with _asking(f"cannot sync {path}"):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -206,6 +206,8 @@ class RankPlan(Settings):
     """Checkpoints."""
     tokenizer_path: str = ""
     """Vocabulary files to put beside the weights, where this machine has them."""
+    tokenizer: dict[str, Any] = Field(default_factory=dict)
+    """The tokenizer's settings without its path: checkpoints keep them for those who serve the model."""
     max_tokens: int
     """Longest row."""
     end_on_command: bool = False

@@ -19,7 +19,7 @@ the checkpoint does not have (an older headrace wrote it) is recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -66,6 +66,7 @@ RULES: Mapping[str, Rule] = {
     "tokens.topic": Rule.REFUSED,
     "tokens.topic_id": Rule.REFUSED,  # a topic that was deleted and made again has other records at the same offsets
     "tokens.lanes": Rule.REFUSED,
+    "tokenizer": Rule.FREE,  # kept for those who serve the model; what decides ids is in the fingerprint
     "tokenizer.fingerprint": Rule.REFUSED,
     "batch.accumulate": Rule.REFUSED,
     "batch.micro_tokens": Rule.REFUSED,
@@ -80,6 +81,7 @@ class RunFacts:
     tokens_topic_id: str
     shape: BatchShape
     fingerprint: str  # of the tokenizer
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)  # its settings, without its path
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def run_settings(facts: RunFacts, **parts: Settings) -> dict[str, Any]:
         "tokens.topic": facts.tokens_topic,
         "tokens.topic_id": facts.tokens_topic_id,
         "tokens.lanes": facts.shape.lanes,
+        **{f"tokenizer.{name}": value for name, value in facts.tokenizer.items()},
         "tokenizer.fingerprint": facts.fingerprint,
         "batch.accumulate": facts.shape.accumulate,
         "batch.micro_tokens": facts.shape.micro_tokens,

@@ -97,7 +97,8 @@ class Run:
         )
         collate, screen = task_functions(train, meta)
         topic = broker.describe(plan.tokens.topic)
-        facts = RunFacts(plan.tokens.topic, topic.id if topic is not None else "", shape, meta.fingerprint)
+        topic_id = topic.id if topic is not None else ""
+        facts = RunFacts(plan.tokens.topic, topic_id, shape, meta.fingerprint, plan.tokenizer)
         settings = run_settings(facts, train=train, evaluate=plan.evaluate, checkpoint=plan.checkpoint)
         return cls(
             plan, broker, beginning, meta, shape, cutting, collate, screen, settings, _changes(beginning, settings)

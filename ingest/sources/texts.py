@@ -27,7 +27,7 @@ RUN_LINES = 2000
 RUN_BYTES = 1_000_000
 MAX_LINE_BYTES = 64_000_000  # a line of a file; texts are bounded by the rules
 
-_PIPE_WAIT_S = 1.0
+PIPE_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def of_file(path: Path, rules: Rules, verb: str, records: int | None = None) -> 
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         read = lines(str(path), file_chunks(file), MAX_LINE_BYTES)
-        for texts in _of_runs(str(path), _runs(str(path), read), replace(rules, format=form), records):
+        for texts in _of_runs(str(path), runs(str(path), read), replace(rules, format=form), records):
             yield replace(texts, size_bytes=size)
 
 
@@ -56,8 +56,8 @@ def of_pipe(fd: int, rules: Rules, records: int | None = None) -> Iterator[Texts
     """Texts of standard input, a record a line; JSON or text is what the rules' format says."""
     name = "standard input"
     form = TextFormat.AUTO if rules.format is TextFormat.ARROW else rules.format
-    read = lines(name, pipe_chunks(fd, _PIPE_WAIT_S), MAX_LINE_BYTES)
-    yield from _of_runs(name, _runs(name, read), replace(rules, format=form), records)
+    read = lines(name, pipe_chunks(fd, PIPE_WAIT_S), MAX_LINE_BYTES)
+    yield from _of_runs(name, runs(name, read), replace(rules, format=form), records)
 
 
 def of_topic(broker: Broker, rules: Rules, records: int) -> Iterator[Texts]:
@@ -91,19 +91,21 @@ def _of_partition(broker: Broker, topic: str, partition: int, ends: Ends) -> Gen
             yield run, read_bytes
 
 
-def _runs(source: str, read: Iterator[Line | None]) -> Iterator[tuple[list[Message], int]]:
-    """Lines as messages, some at a time, with the byte position behind them; blank lines are left out."""
+def runs(source: str, read: Iterator[Line | None], *, blank: bool = False) -> Iterator[tuple[list[Message], int]]:
+    """Lines as messages, some at a time, with the byte position behind them. Each has its line's number as its offset.
+
+    Blank lines are left out, unless asked for. Where nothing has come for a while, what is there goes on.
+    """
     run: list[Message] = []
     run_bytes = end = number = 0
     try:
         for line in read:
-            if line is None:
-                continue
-            number, end = line.number, line.end
-            if line.text.strip():
-                run.append(Message(0, number, 0, line.text))
-                run_bytes += len(line.text)
-            if len(run) == RUN_LINES or run_bytes >= RUN_BYTES:
+            if line is not None:
+                number, end = line.number, line.end
+                if blank or line.text.strip():
+                    run.append(Message(0, number, 0, line.text))
+                    run_bytes += len(line.text)
+            if len(run) == RUN_LINES or run_bytes >= RUN_BYTES or (run and line is None):
                 yield run, end
                 run, run_bytes = [], 0
     except TooLarge as error:

@@ -27,6 +27,7 @@ VERBS = {
     "Start": ("init", "demo", "vocab", "doctor"),
     "Run": ("up", "publish", "ingest", "train"),
     "Look": ("status", "ledger"),
+    "Keep": ("export", "predict"),
     "Mend": ("topics",),
 }
 

@@ -108,9 +108,7 @@ def classify(report: Report, sentences: tuple[str, ...]) -> list[str]:
     def hear(_: str, event: dict[str, Any]) -> None:
         labels.extend(event.get("labels", ()))
 
-    child = Child(
-        "predict", "headrace.demo_predict:work", {"checkpoint": report.checkpoint, "sentences": list(sentences)}
-    )
+    child = Child("predict", "headrace.predicting:work", {"model": report.checkpoint, "texts": list(sentences)})
     Supervisor([Group("predict", lambda: [child], restarts=0)], hear).run()
     return labels
 

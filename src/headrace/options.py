@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from headrace.config import Loaded
+    from headrace.config import Config, Loaded
 
 DEFAULT_FILE = Path("headrace.yaml")
 
@@ -30,6 +30,14 @@ class Given:
         from headrace import config
 
         return config.load(self.file, self.overrides)
+
+    def load_if_there(self) -> Config:
+        """For verbs that need a configuration only for how records look: nobody must have one, unless it was named."""
+        if self.file != DEFAULT_FILE or self.file.exists():
+            return self.load().config
+        from headrace import config
+
+        return config.loads("name: none", overrides=self.overrides)
 
 
 def debug(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -66,6 +66,7 @@ def rank_plan(config: Config, *, end_on_command: bool = False) -> RankPlan:
         evaluate=config.evaluate,
         checkpoint=config.checkpoint,
         tokenizer_path=_tokenizer_path(config.tokenizer),
+        tokenizer=config.tokenizer.model_dump(mode="json", exclude={"path"}),
         max_tokens=config.tokenizer.max_tokens,
         end_on_command=end_on_command,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.options import DEFAULT_FILE, Given, configured, example
+from headrace.options import Given, configured, example
 from headrace.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def build(
 
     vocabulary_files.check_folder(out, force=force)
     words = vocabulary.Words(vocabulary.splitter(cased=cased))
-    config = _config(given, needed=not texts)
+    config = given.load_if_there() if texts else given.load().config
     tally = Tally()
     for some in _shown(_read(config, texts, records)):
         words.add(some.texts)
@@ -131,15 +131,6 @@ class Tally:
     def skipped_text(self) -> str:
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.most_common())
         return f", {self.skipped.total()} records skipped ({reasons})" if reasons else ""
-
-
-def _config(given: Given, *, needed: bool) -> Config:
-    """With files the configuration only says how records look: nobody needs to have one, unless it was named."""
-    if needed or given.file != DEFAULT_FILE or given.file.exists():
-        return given.load().config
-    from headrace.config import loads
-
-    return loads("name: vocabulary", overrides=given.overrides)
 
 
 def _read(config: Config, given: Sequence[str], records: int | None) -> Iterator[Texts]:
