@@ -89,7 +89,43 @@ def classification_collate(labels: tuple[str, ...], pad_id: int) -> Collate:
     def collate(micro: MicroBatch) -> Batch:
         arrays = pad(micro.rows, pad_id, micro.plan.pad_multiple)
         arrays["labels"] = class_numbers(micro.rows, labels)
-        return _batch(micro, arrays, micro.rows.num_rows)
+        return batch_of(micro, arrays, micro.rows.num_rows)
+
+    return collate
+
+
+def label_sets(rows: pa.RecordBatch, labels: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """Which of `labels` each row has: [B, C], 1 where it has the label."""
+    sets_BC = np.zeros((rows.num_rows, len(labels)), dtype=np.int64)
+    given = rows.column("labels")
+    numbers = pc.index_in(pc.list_flatten(given), value_set=pa.array(labels, pa.string()))
+    known = np.asarray(numbers.is_valid())
+    owners = np.asarray(pc.list_parent_indices(given), dtype=np.int64)[known]
+    sets_BC[owners, np.asarray(numbers.drop_null(), dtype=np.int64)] = 1
+    return sets_BC
+
+
+def multi_label_screen(labels: tuple[str, ...]) -> Screen:
+    """Keep rows of which every label is one of `labels`; also rows without any."""
+
+    def screen(rows: pa.RecordBatch) -> pa.StringArray:
+        given = rows.column("labels")
+        # A null among the labels is no label.
+        known = pc.is_in(pc.list_flatten(given), value_set=pa.array([*labels, None], pa.string()))
+        strange = np.zeros(rows.num_rows, dtype=np.bool_)
+        strange[np.asarray(pc.list_parent_indices(given), dtype=np.int64)[~np.asarray(known)]] = True
+        return pc.if_else(pa.array(strange), _UNKNOWN, _KEEP)
+
+    return screen
+
+
+def multi_label_collate(labels: tuple[str, ...], pad_id: int) -> Collate:
+    """Adds `labels` [B, C]. The loss has one term per row: the sum over the classes."""
+
+    def collate(micro: MicroBatch) -> Batch:
+        arrays = pad(micro.rows, pad_id, micro.plan.pad_multiple)
+        arrays["labels"] = label_sets(micro.rows, labels)
+        return batch_of(micro, arrays, micro.rows.num_rows)
 
     return collate
 
@@ -114,12 +150,13 @@ def masked_lm_collate(masking: Masking, pad_id: int) -> Collate:
         chosen_BS = choose(micro.rows, micro.lane, arrays["input_ids"], masking)
         arrays["labels"] = np.where(chosen_BS, arrays["input_ids"], IGNORED)
         arrays["input_ids"] = replace_chosen(micro.rows, micro.lane, arrays["input_ids"], chosen_BS, masking)
-        return _batch(micro, arrays, int(chosen_BS.sum()))
+        return batch_of(micro, arrays, int(chosen_BS.sum()))
 
     return collate
 
 
-def _batch(micro: MicroBatch, arrays: Arrays, count: int) -> Batch:
+def batch_of(micro: MicroBatch, arrays: Arrays, count: int) -> Batch:
+    """`arrays` of a micro-batch, with what the trainer must know of it. `count`: terms of the summed loss."""
     return Batch(arrays, count, micro.seed, micro.lane, micro.tokens, micro.padded_tokens)
 
 

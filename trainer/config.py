@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
+from pydantic import AwareDatetime, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from headrace.pipeline.config import BrokerConfig, TokensConfig
 from headrace.schemas.settings import Number, Settings, Start
 
 
 class ClassificationTask(Settings):
-    """One label per text (or pair)."""
+    """Labels of a text or of a pair of texts."""
 
     type: Literal["classification"]
     """`classification`."""
     labels: tuple[str, ...] = Field(min_length=2)
     """The classes, in the order of the model's outputs."""
+    multi_label: bool = False
+    """Whether a record may have several of the labels, or none; else it has exactly one."""
 
     @model_validator(mode="after")
     def _distinct(self) -> ClassificationTask:
@@ -36,7 +38,43 @@ class MaskedLmTask(Settings):
     """What is masked together."""
 
 
-Task = Annotated[ClassificationTask | MaskedLmTask, Field(discriminator="type")]
+class CausalLmTask(Settings):
+    """Predict the next token of a document."""
+
+    type: Literal["causal-lm"]
+    """`causal-lm`."""
+
+
+class CustomTask(Settings):
+    """A task of your own (docs/tasks.md)."""
+
+    type: str = Field(examples=["package.module:Class"])
+    """Import path of the class; its module lies in the working directory or is installed."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What the class is made with: its keyword arguments."""
+
+    @field_validator("type")
+    @classmethod
+    def _an_import_path(cls, path: str) -> str:
+        module, _, name = path.partition(":")
+        if not all(part.isidentifier() for part in [*module.split("."), name]):
+            raise ValueError(f"{path!r} is no import path: write `package.module:Class`")
+        return path
+
+
+def _kind(task: Any) -> str | None:
+    """Which kind of task a section is, by its `type`."""
+    type_ = task.get("type") if isinstance(task, dict) else getattr(task, "type", None)
+    return ("custom" if ":" in type_ else type_) if isinstance(type_, str) else None
+
+
+Task = Annotated[
+    Annotated[ClassificationTask, Tag("classification")]
+    | Annotated[MaskedLmTask, Tag("masked-lm")]
+    | Annotated[CausalLmTask, Tag("causal-lm")]
+    | Annotated[CustomTask, Tag("custom")],
+    Discriminator(_kind),
+]
 
 
 class BatchConfig(Settings):

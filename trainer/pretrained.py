@@ -24,7 +24,11 @@ _LEGACY_CONFIG_NAME = "model_config.json"
 #: Files of a model folder that travel with the checkpoints, where they are there.
 _COMPANIONS = ("vocab.txt", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json", "added_tokens.json")
 #: Parts of an encoder that not every published model has.
-_OPTIONAL = ("pooler.", "embeddings.task_type_embeddings.")
+_OPTIONAL = ("pooler.", "embeddings.task_type_embeddings.", "embeddings.rel_pos_embeddings.")
+#: How the names of PaddleNLP's classes begin, and the model type that they mean.
+_CLASSES = {"ErnieGram": "ernie_gram", "Ernie": "ernie", "Bert": "bert", "Roberta": "roberta", "GPT": "gpt"}
+#: Biases of the last layer of a classifier.
+_HEADS = ("classifier.bias", "classifier.out_proj.bias")
 
 
 def folder_of(model: str) -> Path | None:
@@ -37,14 +41,15 @@ def folder_of(model: str) -> Path | None:
     return None
 
 
-def model_type(folder: Path | None) -> str:
-    """What a folder's configuration says it is; hubs and old folders say nothing and mean ERNIE."""
-    if folder is None:
-        return "ernie"
+def model_type(folder: Path) -> str:
+    """What a folder's configuration says it is. Old folders name a class only; one that says nothing means ERNIE."""
     for name in (weights.CONFIG_NAME, _LEGACY_CONFIG_NAME):
         if (folder / name).is_file():
             try:
-                return str(json.loads((folder / name).read_text()).get("model_type", "ernie"))
+                config = json.loads((folder / name).read_text())
+                network = str(config.get("init_class") or (config.get("architectures") or [""])[0])
+                by_class = next((kind for prefix, kind in _CLASSES.items() if network.startswith(prefix)), "ernie")
+                return str(config.get("model_type", by_class))
             except (ValueError, AttributeError) as error:
                 raise UsageError(f"model: {folder / name} is not a JSON object ({error}): fetch it again") from error
     raise UsageError(f"model: {folder} holds no {weights.CONFIG_NAME}: name a folder in PaddleNLP's layout")
@@ -58,12 +63,12 @@ def config_of(model: str, folder: Path | None, config_type: type[Any]) -> Any:
         raise _unreachable("configuration", model, error) from error
 
 
-def arrays_of(model: str, folder: Path | None, config: Any, network_type: type[Any]) -> dict[str, np.ndarray]:
+def arrays_of(model: str, folder: Path | None, config: Any, encoder_type: type[Any]) -> dict[str, np.ndarray]:
     """The published weights."""
     if folder is not None:
         return weights.read(weights.find(folder))
     try:
-        path, shards, _, _ = network_type._resolve_model_file_path(model, config=config)
+        path, shards, _, _ = encoder_type._resolve_model_file_path(model, config=config)
     except Exception as error:
         raise _unreachable("weights", model, error) from error
     arrays: dict[str, np.ndarray] = {}
@@ -81,7 +86,7 @@ def companions(folder: Path | None) -> dict[str, bytes]:
 
 def without_foreign_head(arrays: Arrays, config: Any, labels: tuple[str, ...]) -> Arrays:
     """Leave out a classifier that was trained for other labels, or for these in another order."""
-    head = arrays.get("classifier.bias")
+    head = next((arrays[name] for name in _HEADS if name in arrays), None)
     if head is None or not labels:
         return arrays
     found = {int(number): str(label) for number, label in (config.id2label or {}).items()}
@@ -92,18 +97,21 @@ def without_foreign_head(arrays: Arrays, config: Any, labels: tuple[str, ...]) -
     return {name: array for name, array in arrays.items() if not name.startswith("classifier.")}
 
 
-def put(network: Any, arrays: Arrays, model: str) -> None:
+def put(network: Any, arrays: Arrays, model: str, encoder_type: type[Any]) -> None:
     """Set the network's weights. Published files name an encoder's weights with or without the model's prefix.
 
-    The encoder must be there as a whole; what else is missing (a head) keeps its new weights.
+    The encoder must be there as a whole; what else is missing (a head) keeps its new weights. A user's network may hold
+    the encoder under another name.
     """
-    prefix = f"{network.base_model_prefix}."
-    bare = not any(name.startswith(prefix) for name in arrays)
+    published = f"{encoder_type.base_model_prefix}."
+    bare = not any(name.startswith(published) for name in arrays)
+    prefix = _prefix(network, encoder_type)
     tensors = network.state_dict()
-    stored = {name: name.removeprefix(prefix) if bare else name for name in tensors}
     placed = set()
     for name, tensor in tensors.items():
-        array = arrays.get(stored[name])
+        array = arrays.get(name)
+        if array is None and name.startswith(prefix):
+            array = arrays.get(("" if bare else published) + name.removeprefix(prefix))
         if array is None:
             continue
         if list(array.shape) != list(tensor.shape):
@@ -122,6 +130,17 @@ def put(network: Any, arrays: Arrays, model: str) -> None:
         )
     if missing:
         _log.warning("model: new weights for %s, which %s does not have", ", ".join(missing), model)
+
+
+def _prefix(network: Any, encoder_type: type[Any]) -> str:
+    """How the names of the encoder's weights begin in the network."""
+    for name, layer in network.named_sublayers(include_self=True):
+        if isinstance(layer, encoder_type):
+            return f"{name}." if name else ""
+    raise UsageError(
+        f"train.task.type: its network holds no {encoder_type.__name__}, so published weights have no place in it: "
+        "build one from the configuration that it is given, or set train.model to a configuration"
+    )
 
 
 def _unreachable(what: str, model: str, error: Exception) -> StoreAway:

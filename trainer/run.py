@@ -17,6 +17,7 @@ from headrace.pipeline.child import Channel
 from headrace.pipeline.topics import Broker
 from headrace.schemas.cursor import CuttingPlan
 from headrace.schemas.tokens import TokensMeta
+from headrace.trainer import custom
 from headrace.trainer.agree import Line
 from headrace.trainer.batch import BatchShape, batch_shape, check_min_tokens, owned
 from headrace.trainer.beginning import Beginning, Look
@@ -27,14 +28,17 @@ from headrace.trainer.collate import (
     classification_screen,
     masked_lm_collate,
     masked_lm_screen,
+    multi_label_collate,
+    multi_label_screen,
 )
-from headrace.trainer.config import ClassificationTask, RankPlan, TrainConfig
+from headrace.trainer.config import CausalLmTask, ClassificationTask, CustomTask, MaskedLmTask, RankPlan, TrainConfig
 from headrace.trainer.held_out import HeldOut
 from headrace.trainer.lane import LaneRules
 from headrace.trainer.learner import Learner, Score
 from headrace.trainer.ledger import LedgerRows
 from headrace.trainer.loop import Loop, LoopParts
 from headrace.trainer.masking import Masking
+from headrace.trainer.packing import causal_lm_collate, causal_lm_screen
 from headrace.trainer.progress import Progress
 from headrace.trainer.reach import Odometer, Reach
 from headrace.trainer.resume import RunFacts, compare, run_settings
@@ -54,10 +58,18 @@ VOCABULARY_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "spe
 def task_functions(train: TrainConfig, meta: TokensMeta) -> tuple[Collate, Screen]:
     """How the task makes arrays of rows, and which rows it cannot use."""
     pad_id = meta.special_ids["pad"]
-    if isinstance(train.task, ClassificationTask):
-        return classification_collate(train.task.labels, pad_id), classification_screen(train.task.labels)
-    masking = Masking.of(meta, train.seed, train.task.mask_share, train.task.mask_unit)
-    return masked_lm_collate(masking, pad_id), masked_lm_screen(masking)
+    match train.task:
+        case ClassificationTask(labels=labels, multi_label=True):
+            return multi_label_collate(labels, pad_id), multi_label_screen(labels)
+        case ClassificationTask(labels=labels):
+            return classification_collate(labels, pad_id), classification_screen(labels)
+        case MaskedLmTask(mask_share=share, mask_unit=unit):
+            masking = Masking.of(meta, train.seed, share, unit)
+            return masked_lm_collate(masking, pad_id), masked_lm_screen(masking)
+        case CausalLmTask():
+            return causal_lm_collate(pad_id), causal_lm_screen
+        case CustomTask() as task:
+            return custom.collate(task, pad_id), custom.screen(task)
 
 
 @dataclass(frozen=True, slots=True)

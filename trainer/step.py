@@ -32,7 +32,7 @@ from headrace.trainer.model import Built
 from headrace.trainer.network_weights import NetworkWeights
 from headrace.trainer.optimizer import Optimizer
 from headrace.trainer.precision import LossScale, Precision, choose
-from headrace.trainer.tasks import LOSSES
+from headrace.trainer.tasks import loss_of
 from headrace.trainer.tasks.inputs import Loss, Network, Tensor
 from headrace.trainer.weights import weight_hash
 
@@ -221,7 +221,7 @@ def create(built: Built, settings: TrainConfig, ranks: Ranks) -> PaddleLearner:
         recompute.enable(built.network)
     weights = network_weights.create(built.network, precision.stored)
     return PaddleLearner(
-        Model(built.network, weights, LOSSES[settings.task.type], built.files),
+        Model(built.network, weights, loss_of(settings.task), built.files),
         optimizer.create(weights.trainable, settings.optimizer),
         Limits(settings.optimizer.clip_norm, LossWatch(settings)),
         ranks,

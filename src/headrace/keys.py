@@ -112,8 +112,9 @@ def _is_section(kind: Any) -> bool:
 
 
 def _variant(section: type[Settings]) -> str:
-    """`type: classification` for a tagged section, else its keys."""
+    """The `type` of a tagged section, or an example of it where many are possible."""
     tag = section.model_fields.get("type")
-    if tag is not None and get_origin(tag.annotation) is Literal:
-        return str(get_args(tag.annotation)[0])
-    return ""
+    if tag is None:
+        return ""
+    choices = get_args(tag.annotation) if get_origin(tag.annotation) is Literal else tag.examples
+    return str(choices[0]) if choices else ""

@@ -1,4 +1,7 @@
-"""Classification: one label per row, cross entropy over the classes."""
+"""Classification: cross entropy over the classes; where a row may have several labels, binary cross entropy of each.
+
+Both are summed over the rows. A row with several labels is one term, the sum over all classes.
+"""
 
 from __future__ import annotations
 
@@ -17,3 +20,12 @@ def loss(network: Network, arrays: Mapping[str, np.ndarray]) -> tuple[Tensor, Te
     labels_B = paddle.to_tensor(arrays["labels"])
     summed = F.cross_entropy(logits_BC, labels_B, reduction="sum")
     return summed, right_predictions(logits_BC.detach(), labels_B)
+
+
+def multi_label_loss(network: Network, arrays: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
+    """`labels` [B, C] int64, 1 where the row has the label. Right is a row whose labels are those above one half."""
+    logits_BC = network(**encoder_inputs(network, arrays))
+    labels_BC = paddle.to_tensor(arrays["labels"].astype(np.float32))
+    summed = F.binary_cross_entropy_with_logits(logits_BC.astype("float32"), labels_BC, reduction="sum")
+    wrong_BC = (logits_BC.detach() > 0) != (labels_BC > 0)
+    return summed, (wrong_BC.astype("int64").sum(axis=-1) == 0).astype("float32").sum()

@@ -19,18 +19,28 @@ _NAMES = ("input_ids", "token_type_ids", "attention_mask")
 
 
 def encoder_inputs(network: Network, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Keyword arguments of an ERNIE model's `forward`.
+    """Keyword arguments of the `forward` of a PaddleNLP encoder, from what `collate.pad` made.
 
     Lengths are padded to a multiple, so padding may reach past the last position embedding. Padding takes the last one:
-    the mask hides it, and the lookup stays inside its table.
+    the mask hides it, and the lookup stays inside its table. RoBERTa finds positions by itself, padding's among them.
     """
-    inputs = {name: paddle.to_tensor(arrays[name]) for name in _NAMES if name in arrays}
+    config = network.config
     length = arrays["input_ids"].shape[1]
-    positions = network.config.max_position_embeddings
-    if length > positions:
+    positions = config.max_position_embeddings
+    if config.model_type == "gpt":  # takes no types, and no padding past its last position
+        return {name: paddle.to_tensor(arrays[name][:, :positions].copy()) for name in ("input_ids", "attention_mask")}
+    inputs = {name: paddle.to_tensor(arrays[name]) for name in _NAMES if name in arrays}
+    if config.type_vocab_size < 2:  # the table has no place for a second text
+        inputs.pop("token_type_ids", None)
+    if length > positions and config.model_type != "roberta":
         clipped = np.minimum(np.arange(length, dtype=np.int64), positions - 1)
         inputs["position_ids"] = paddle.to_tensor(np.broadcast_to(clipped, arrays["input_ids"].shape).copy())
     return inputs
+
+
+def at_positions(hidden_BSH: Tensor, positions: Tensor) -> Tensor:
+    """Rows of `hidden` [B, S, H] at positions of the flattened B * S."""
+    return paddle.gather(hidden_BSH.reshape([-1, hidden_BSH.shape[-1]]), positions)
 
 
 def right_predictions(logits: Tensor, labels: Tensor) -> Tensor:
