@@ -59,12 +59,12 @@ def task_functions(train: TrainConfig, meta: TokensMeta) -> tuple[Collate, Scree
     """How the task makes arrays of rows, and which rows it cannot use."""
     pad_id = meta.special_ids["pad"]
     match train.task:
-        case ClassificationTask(labels=labels, multi_label=True):
-            return multi_label_collate(labels, pad_id), multi_label_screen(labels)
-        case ClassificationTask(labels=labels):
-            return classification_collate(labels, pad_id), classification_screen(labels)
-        case MaskedLmTask(mask_share=share, mask_unit=unit):
-            masking = Masking.of(meta, train.seed, share, unit)
+        case ClassificationTask(multi_label=True) as task:
+            return multi_label_collate(task.labels, pad_id), multi_label_screen(task.labels)
+        case ClassificationTask() as task:
+            return classification_collate(task.labels, pad_id), classification_screen(task.labels)
+        case MaskedLmTask() as task:
+            masking = Masking.of(meta, train.seed, task.mask_share, task.mask_unit)
             return masked_lm_collate(masking, pad_id), masked_lm_screen(masking)
         case CausalLmTask():
             return causal_lm_collate(pad_id), causal_lm_screen

@@ -21,6 +21,7 @@ import numpy as np
 
 from headrace.trainer.device import rank_environment, trainer_environment
 from headrace.trainer.stage import AGREE_VARIABLE, KEY_VARIABLE
+from tests.integration.task_programs import every_task
 
 ROOT = Path(__file__).parents[2]
 ALLOWED_S = 180
@@ -327,6 +328,7 @@ PROGRAMS: dict[str, Callable[[Any, Path], Found]] = {
         scored,
         one_dies,
         one_freezes,
+        every_task,
     )
 }
 

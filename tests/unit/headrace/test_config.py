@@ -185,7 +185,21 @@ def test_faults_inside_unions_are_one_line(lines: str, fault: str) -> None:
 @pytest.mark.parametrize("task", ["{type: clasification}", "{}", "{type: 3}"])
 def test_an_unknown_task_names_those_there_are(task: str) -> None:
     found = faults(f"name: a\ntrain:\n  task: {task}\n")
-    assert found == ["x.yaml:3: train.task.type: should be one of classification, masked-lm"]
+    kinds = "classification, masked-lm, causal-lm, package.module:Class"
+    assert found == [f"x.yaml:3: train.task.type: should be one of {kinds}"]
+
+
+def test_a_task_of_ones_own_is_a_path_with_options() -> None:
+    text = "name: a\ntrain: {task: {type: %s, options: {scale: 2}}}\n"
+    task = loads(text % "mine.tasks:Lengths").train.task  # type: ignore[union-attr]
+    assert (task.type, task.options) == ("mine.tasks:Lengths", {"scale": 2})
+    assert "write `package.module:Class`" in faults(text % "mine.tasks:2")[0]
+    assert "should be one of" in faults(text % "mine.tasks.Lengths")[0]
+
+
+def test_several_labels_a_text_are_checked_by_ingest_as_one_is() -> None:
+    config = loads("name: a\ntrain: {task: {type: classification, labels: [x, y], multi_label: true}}\n")
+    assert config.labels == ("x", "y")
 
 
 def test_numbers_where_text_is_meant() -> None:

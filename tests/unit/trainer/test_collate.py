@@ -17,8 +17,11 @@ from headrace.trainer.collate import (
     class_numbers,
     classification_collate,
     classification_screen,
+    label_sets,
     masked_lm_collate,
     masked_lm_screen,
+    multi_label_collate,
+    multi_label_screen,
     pad,
 )
 from headrace.trainer.masking import IGNORED, Masking
@@ -75,7 +78,7 @@ def test_a_token_that_equals_the_padding_is_not_masked_out() -> None:
 
 def test_a_micro_batch_without_rows_has_arrays_without_rows() -> None:
     (micro,) = micro_batches(rows_of([[1, 5, 2]], labels=[[]]), classification_screen(CLASSES))
-    for collate in (classification_collate(CLASSES, 0), masked_lm_collate(MASKING, 0)):
+    for collate in (classification_collate(CLASSES, 0), masked_lm_collate(MASKING, 0), multi_label_collate(CLASSES, 0)):
         batch = collate(micro)
         assert (batch.count, batch.tokens, len(batch.arrays["input_ids"])) == (0, 0, 0)
 
@@ -94,6 +97,23 @@ def test_classification_takes_rows_with_exactly_one_known_label() -> None:
         assert batch.count == micro.rows.num_rows
         found.update(zip(origins(micro.rows), batch.arrays["labels"].tolist(), strict=True))
     assert found == {"text/0@0": 1, "text/0@5": 2}
+
+
+def test_several_labels_take_rows_with_any_number_of_known_ones() -> None:
+    labels: list[list[str | None]] = [["b"], [], ["x"], ["c", "a"], [None], ["a", None, "a"], ["a", "x"]]
+    rows = rows_of([[1, 5, 2]] * len(labels), labels=labels)
+    reasons = multi_label_screen(CLASSES)(rows).to_pylist()
+    assert reasons == [None, None, "unknown-label", None, None, None, "unknown-label"]
+    assert label_sets(rows, CLASSES)[[0, 1, 3, 4, 5]].tolist() == [[0, 1, 0], [0] * 3, [1, 0, 1], [0] * 3, [1, 0, 0]]
+    assert multi_label_screen(CLASSES)(rows.slice(5)).to_pylist() == reasons[5:]
+    assert label_sets(rows.slice(3, 2), CLASSES).tolist() == [[1, 0, 1], [0, 0, 0]]
+    found = {}
+    for micro in micro_batches(rows, multi_label_screen(CLASSES)):
+        batch = multi_label_collate(CLASSES, 0)(micro)
+        assert batch.count == micro.rows.num_rows
+        found.update(zip(origins(micro.rows), batch.arrays["labels"].tolist(), strict=True))
+    assert found["text/0@3"] == [1, 0, 1]
+    assert len(found) == 5
 
 
 def test_a_batch_carries_the_seed_and_the_sums_of_its_micro_batch() -> None:

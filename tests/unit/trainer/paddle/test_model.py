@@ -179,8 +179,8 @@ def test_an_unknown_model_key_is_refused_with_the_nearest() -> None:
 
 
 def test_an_unknown_model_type_is_refused() -> None:
-    with pytest.raises(UsageError, match="known: ernie"):
-        build(CLASSIFICATION.task, {"model_type": "gpt"}, tiny.VOCAB, tiny.PAD, seed=1)
+    with pytest.raises(UsageError, match="known: ernie, ernie_gram, bert, roberta, gpt"):
+        build(CLASSIFICATION.task, {"model_type": "t5"}, tiny.VOCAB, tiny.PAD, seed=1)
 
 
 def test_a_path_that_is_not_there_is_not_looked_up_in_a_hub() -> None:
