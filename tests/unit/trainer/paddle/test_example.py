@@ -40,7 +40,7 @@ def test_the_example_learns_how_many_stars_a_text_gives(monkeypatch: pytest.Monk
     after = learner.evaluate(batches)
     assert before.mean_loss > 0.1
     assert after.mean_loss < 0.005
-    assert after.accuracy > 0.9 > before.accuracy
+    assert after.accuracy > 0.7 > before.accuracy
 
 
 def test_the_page_on_tasks_shows_the_example_as_it_is() -> None:
