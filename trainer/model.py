@@ -54,6 +54,8 @@ def build(task: Task, model: str | Mapping[str, Any], vocab_size: int, pad_id: i
     else:
         kind = family(model.get("model_type", "ernie"))
         config = _configured(kind, {"vocab_size": vocab_size, "pad_token_id": pad_id, **model})
+    if getattr(config, "recompute_granularity", "") == "full":
+        config.recompute_granularity = "core_attn"  # GPT's layers do nothing at "full", whatever train.recompute says
     make = custom.network_of(task, kind.encoder) if isinstance(task, CustomTask) else kind.network(task.type)
     if isinstance(model, str):
         published = pretrained.arrays_of(model, folder, config, kind.encoder)

@@ -50,7 +50,7 @@ class Prediction:
 
     line: int  # of the input, from 1
     text: str = ""
-    labels: tuple[str, ...] = ()  # the most probable one
+    labels: tuple[str, ...] = ()  # the most probable one; where a text may have several, those above one half
     probabilities: tuple[float, ...] = ()  # of every class, in the model's order
     error: str | None = None
 
@@ -62,6 +62,7 @@ class Predictor:
     run: runners.Runner
     tokenizer: Tokenizer
     classes: tuple[str, ...]
+    multi_label: bool = False
 
     def predict(self, messages: Sequence[Message], rules: Rules) -> Iterator[Prediction]:
         """One prediction a message, in their order; `line` is the message's offset."""
@@ -74,9 +75,14 @@ class Predictor:
             lines = rows.column("offset").to_pylist()
             texts = decoded.records.column("text").to_pylist()
             for line, text, row in zip(lines, texts, probabilities, strict=True):
-                best = self.classes[max(range(len(row)), key=row.__getitem__)]
-                found.append(Prediction(line, text, (best,), tuple(row)))
+                found.append(Prediction(line, text, self.chosen(row), tuple(row)))
             yield from sorted(found, key=lambda each: each.line)
+
+    def chosen(self, probabilities: Sequence[float]) -> tuple[str, ...]:
+        """The labels of a text with these probabilities."""
+        if self.multi_label:
+            return tuple(label for label, each in zip(self.classes, probabilities, strict=True) if each > 0.5)
+        return (self.classes[max(range(len(probabilities)), key=probabilities.__getitem__)],)
 
     def probabilities(self, rows: pa.RecordBatch) -> np.ndarray:
         """[B, C] float32, of rows of the tokens schema, in their order."""
@@ -126,7 +132,7 @@ def opened(address: str) -> Iterator[Predictor]:
                 "others are run through the exported graph (docs/serving.md)"
             )
         tokenizer = tokenizer_of(path, settings, fingerprint)
-        yield Predictor(_runner(path, form, task, tokenizer), tokenizer, task.labels)
+        yield Predictor(_runner(path, form, task, tokenizer), tokenizer, task.labels, task.multi_label)
 
 
 def _runner(folder: Path, form: str, task: ClassificationTask, tokenizer: Tokenizer) -> runners.Runner:

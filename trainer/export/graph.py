@@ -44,7 +44,9 @@ class Serving(paddle.nn.Layer):  # type: ignore[misc]
 
 def activation(task: Task) -> Any:
     """What makes probabilities of a classifier's logits; None for other tasks."""
-    return F.softmax if isinstance(task, ClassificationTask) else None
+    if not isinstance(task, ClassificationTask):
+        return None
+    return F.sigmoid if task.multi_label else F.softmax
 
 
 def inputs_of(network: Any) -> tuple[str, ...]:

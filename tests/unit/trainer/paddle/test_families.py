@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import numpy as np
 import paddle
 import pytest
 from paddlenlp import transformers
+from paddlenlp.transformers.gpt import modeling as gpt
 
+from headrace.predicting import Predictor
 from headrace.schemas.errors import UsageError
-from headrace.trainer import pretrained
+from headrace.trainer import pretrained, recompute
 from headrace.trainer.config import CustomTask, Task
+from headrace.trainer.export.graph import activation
 from headrace.trainer.families import type_of_name
 from headrace.trainer.model import build
 from headrace.trainer.tasks import loss_of
@@ -124,6 +128,31 @@ def test_several_labels_sum_over_the_classes_and_count_whole_sets(case: str) -> 
     assert loss.item() == pytest.approx(expected, rel=1e-5)
     assert right.item() == ((chances > 0.5) == (labels == 1)).all(axis=1).sum() > 0
     assert batch.count == len(labels)
+
+
+def test_probabilities_of_several_labels_are_apart_and_every_one_above_half_is_predicted() -> None:
+    one, several = (activation(task_of(case)) for case in ("classification/ernie", "multi-label/ernie"))
+    logits = paddle.to_tensor([[2.0, -1.0, 1.0]])
+    np.testing.assert_allclose(several(logits).numpy(), 1 / (1 + np.exp([[-2.0, 1.0, -1.0]])), rtol=1e-6)
+    assert one(logits).sum().item() == pytest.approx(1)
+    predictor = Predictor(lambda _: (), None, ("a", "b", "c"), multi_label=True)  # type: ignore[arg-type]
+    assert predictor.chosen([0.9, 0.3, 0.7]) == ("a", "c")
+    assert predictor.chosen([0.1, 0.3, 0.2]) == ()
+    assert replace(predictor, multi_label=False).chosen([0.1, 0.6, 0.3]) == ("b",)
+
+
+def test_recompute_of_gpt_changes_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, calls = "causal-lm/gpt", []
+    network = cases.built(cases.settings(case)).network
+    (batch,) = cases.batches(case, cases.rows(case), cases.WHOLE)
+    expected = gradients(network, task_of(case), batch.arrays)
+    again = gpt.recompute
+    monkeypatch.setattr(gpt, "recompute", lambda *args, **more: (calls.append(1), again(*args, **more))[1])
+    recompute.enable(network)
+    loss, gradient = gradients(network, task_of(case), batch.arrays)
+    assert len(calls) == 2, "once a layer"
+    assert loss == expected[0]
+    np.testing.assert_array_equal(gradient, expected[1])
 
 
 def test_config_says_whether_a_text_may_have_several_labels() -> None:
