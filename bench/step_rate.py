@@ -67,6 +67,13 @@ class Recorder:
         score: Score = self.inner.evaluate(batches)
         return score
 
+    @property
+    def together(self) -> bool:
+        return bool(self.inner.together)
+
+    def collect(self) -> None:
+        self.inner.collect()
+
     def state(self) -> LearnerState:
         state: LearnerState = self.inner.state()
         return state

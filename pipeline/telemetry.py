@@ -42,6 +42,10 @@ _SERIES = (
     _Series(metrics.TOKENS_TRAINED, "progress", "tokens", "Tokens trained since the run began, without padding."),
     _Series(metrics.PADDED_TOKENS, "progress", "padded_tokens", "The same with padding."),
     _Series(metrics.DATA_WAIT_S, "progress", "wait_s", "Time that steps waited for data since this start."),
+    _Series(metrics.STEP_S, "progress", "step_s", "Time of steps since this start, without the wait for data."),
+    _Series(metrics.SENT_BYTES, "progress", "sent_bytes", "Bytes that a rank handed to sums since this start."),
+    _Series(metrics.SUM_S, "progress", "sum_s", "Time of sums between ranks since this start."),
+    _Series(metrics.EXPOSED_SUM_S, "progress", "exposed_sum_s", "The part of it that no computing hid."),
     _Series(metrics.LOSS, "progress", "loss", "Mean loss of the last step.", counter=False),
     _Series(metrics.ACCURACY, "progress", "accuracy", "Accuracy, scored before training.", counter=False),
     _Series(metrics.LEARNING_RATE, "progress", "learning_rate", "Learning rate of the last step.", counter=False),
@@ -75,6 +79,7 @@ class Exporter(Collector):
             yield metric
         yield _dead_letters(reports)
         yield _freshness(reports)
+        yield from _buckets(reports)
 
     def serve(self, port: int) -> None:
         """Answer scrapes on `port` from a thread. Raises UsageError when the port is taken."""
@@ -104,3 +109,19 @@ def _freshness(reports: Mapping[tuple[str, str], Mapping[str, Any]]) -> Metric:
             if kind == "progress" and report.get(field) is not None:
                 metric.add_metric([process, quantile], report[field])
     return metric
+
+
+def _buckets(reports: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Metric]:
+    """Gradient buckets of the last step: bytes, seconds, seconds that nothing hid."""
+    for column, (name, text) in enumerate(
+        (
+            (metrics.BUCKET_BYTES, "Bytes of a bucket, last step."),
+            (metrics.BUCKET_S, "Time of its sum, last step."),
+            (metrics.BUCKET_EXPOSED_S, "The part of it that no computing hid, last step."),
+        )
+    ):
+        metric = GaugeMetricFamily(name, text, labels=["process", "bucket"])
+        for (process, kind), report in reports.items():
+            for number, bucket in enumerate(report.get("buckets", ()) if kind == "progress" else ()):
+                metric.add_metric([process, str(number)], bucket[column])
+        yield metric

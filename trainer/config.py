@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, BeforeValidator, Discriminator, Field, Tag, 
 
 from headrace.pipeline.config import BrokerConfig, TokensConfig
 from headrace.schemas.settings import Number, Settings, Start
+from headrace.trainer.communication import CommunicationConfig
 
 
 class ClassificationTask(Settings):
@@ -156,6 +157,10 @@ def _not_a_boolean(value: Any) -> Any:
 Stop = Annotated[Literal["never", "end"] | StopSteps | StopTime, BeforeValidator(_not_a_boolean)]
 
 
+#: Settings of Fleet's hybrid parallelism, as a PaddleNLP model's configuration spells them.
+HYBRID = ("tensor_parallel_degree", "pipeline_parallel_degree", "sep_parallel_degree", "context_parallel_degree")
+
+
 class TrainConfig(Settings):
     """The trainer stage."""
 
@@ -193,10 +198,25 @@ class TrainConfig(Settings):
     """Steps whose median loss a spike is measured by; nothing is a spike before there are so many."""
     most_skips: int = Field(default=10, ge=1)
     """With `skip`: stop all the same after so many bad steps in a row."""
+    communication: CommunicationConfig = CommunicationConfig()
+    """What ranks send each other."""
+    sharding: Literal["none", "optimizer"] = "none"
+    """`optimizer`: each rank keeps the optimizer's state of its share of the parameters only."""
     stall_s: float = Field(default=300.0, gt=0)
     """Fail after waiting so long for data that the broker has but does not deliver."""
     restarts: int = Field(default=3, ge=0)
     """How often the ranks are restarted from the last checkpoint before the stage stops."""
+
+    @field_validator("model")
+    @classmethod
+    def _whole_on_every_rank(cls, model: str | dict[str, Any]) -> str | dict[str, Any]:
+        for name in HYBRID:
+            if isinstance(model, dict) and model.get(name, 1) not in (1, -1):
+                raise ValueError(
+                    f"{name} is {model[name]}, and headrace has data parallelism only, the whole model on every rank: "
+                    f"remove {name}; train.sharding: optimizer saves memory instead"
+                )
+        return model
 
 
 class EvaluateConfig(Settings):

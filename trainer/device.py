@@ -48,16 +48,17 @@ def trainer_environment(rank: int, endpoints: Sequence[str], gpus: Sequence[str]
     The ports must be free on their hosts. `gpus` are the visible device numbers of this node, none for the CPU; a
     node's ranks take them in turn.
     """
+    host = endpoints[rank].rpartition(":")[0]
+    local_rank = sum(endpoint.rpartition(":")[0] == host for endpoint in endpoints[:rank])
     environment = {
         "PADDLE_TRAINER_ID": str(rank),
         "PADDLE_TRAINERS_NUM": str(len(endpoints)),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
         "PADDLE_MASTER": endpoints[0],
+        "PADDLE_RANK_IN_NODE": str(local_rank),
     }
     if gpus:
-        host = endpoints[rank].rpartition(":")[0]
-        local_rank = sum(endpoint.rpartition(":")[0] == host for endpoint in endpoints[:rank])
         environment["FLAGS_selected_gpus"] = gpus[local_rank % len(gpus)]
     return environment
 

@@ -1,10 +1,12 @@
-"""Ranks as Paddle sees them: joining, and sums over all ranks. NCCL on GPUs, Gloo on CPUs.
+"""Ranks as Paddle sees them: joining, and sums over all ranks.
 
-One step ends in one pass of sums. After its last micro-batch each rank puts the gradient of *every* trainable
-parameter, zeros where it has none, into flat buckets in the order of the parameters, and the buckets are summed one
-after the other; the step's own sums ride at the end of the last one. The buckets depend on the parameters alone, so all
-ranks make the same calls whatever data they had, also none. A sum is the same bits on every rank: its parts are
-computed once and handed out.
+NCCL sums on GPUs, Gloo on CPUs, BKCL on XPUs, and whatever a custom device brings (Paddle calls it `xccl`; on Ascend it
+is HCCL). Only Gloo was tried.
+
+One step ends in one pass of sums (`reduce.Reducer`): the gradient of *every* trainable parameter, zeros where a rank
+has none, in flat buckets, then the step's own sums. The buckets depend on the parameters alone, so all ranks make the
+same calls whatever data they had, also none. A sum is the same bits on every rank: its parts are computed once and
+handed out.
 
 **What a failure does.** A rank whose forward or backward pass raises still takes part, with zeros and its mark in the
 failure vector (one number per rank): it raises its own error after the sum, the others raise RankLost with its number,
@@ -17,7 +19,8 @@ sees neither: there the supervising parent, who sees the child end, ends the oth
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +30,6 @@ import paddle
 from headrace.schemas.errors import RankLost
 
 Tensor = Any
-
-DEFAULT_BUCKET_BYTES = 25 * 2**20
-_FLOAT_BYTES = 4
-
 
 Meet = Callable[[], object]
 
@@ -42,22 +41,45 @@ class Ranks:
     rank: int = 0
     world: int = 1
     meet: Meet | None = None
+    on_device: bool = False  # sums run beside the host, in a stream of the device
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A sum that has started. The tensor must not be touched before `wait`."""
+
+    tensor: Tensor
+    task: Any
+    ranks: Ranks
+
+    def wait(self) -> Tensor:
+        """The tensor with the sum. Raises RankLost where it broke off."""
+        with _naming(self.ranks):
+            self.task.wait()
+        return self.tensor
 
 
 def join(environment: Mapping[str, str] = os.environ, meet: Meet | None = None) -> Ranks:
     """Choose the device and connect to the other ranks, as `PADDLE_TRAINER_*` say. Once per process.
 
-    The device is the GPU of `FLAGS_selected_gpus` where this Paddle has CUDA and sees one, else the CPU. GPUs need no
-    `meet`: it would make the device wait for the host.
+    The device is the first kind that this Paddle has and that is there: GPU, XPU, a custom device (such as Ascend's
+    NPU), CPU. Which one of them is in `FLAGS_selected_gpus`, `FLAGS_selected_npus` …; devices need no `meet`: it
+    would make them wait for the host.
     """
-    on_gpu = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
+    kind, backend = _kind()
     rank, world = int(environment.get("PADDLE_TRAINER_ID", "0")), int(environment.get("PADDLE_TRAINERS_NUM", "1"))
-    ranks = Ranks(rank, world, None if on_gpu or world == 1 else meet)
-    paddle.set_device(f"gpu:{environment.get('FLAGS_selected_gpus', '0')}" if on_gpu else "cpu")
+    on_device = kind != "cpu"
+    ranks = Ranks(rank, world, None if on_device or world == 1 else meet, on_device)
+    if on_device:
+        variable = f"FLAGS_selected_{kind}s"
+        number = environment.get(variable) or environment.get("PADDLE_RANK_IN_NODE", "0")
+        os.environ[variable] = number
+        paddle.set_device(f"{kind}:{number}")
+    else:
+        paddle.set_device("cpu")
     if ranks.world > 1:
-        if not on_gpu:
-            # Left to itself Paddle forks a key-value server for the CPU.
-            os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
+        # Left to itself Paddle forks a key-value server for the CPU, and does not find custom devices.
+        os.environ["PADDLE_DISTRI_BACKEND"] = backend
         try:
             paddle.distributed.init_parallel_env()
         except RuntimeError as error:
@@ -67,55 +89,23 @@ def join(environment: Mapping[str, str] = os.environ, meet: Meet | None = None) 
     return ranks
 
 
-def buckets(sizes: Sequence[int], bucket_bytes: int = DEFAULT_BUCKET_BYTES) -> list[range]:
-    """Cut a sequence of element counts into runs of at most `bucket_bytes`; a larger one has a run of its own."""
-    runs: list[range] = []
-    start, filled = 0, 0
-    for position, size in enumerate(sizes):
-        if position > start and (filled + size) * _FLOAT_BYTES > bucket_bytes:
-            runs.append(range(start, position))
-            start, filled = position, 0
-        filled += size
-    if start < len(sizes):
-        runs.append(range(start, len(sizes)))
-    return runs
-
-
-def reduce_step(
-    ranks: Ranks, parameters: Sequence[Tensor], sums: Tensor, bucket_bytes: int = DEFAULT_BUCKET_BYTES
-) -> tuple[list[Tensor], np.ndarray]:
-    """Sum every parameter's `.grad` and the float32 vector `sums` over all ranks.
-
-    Returns the gradients in the order of `parameters`, and the sums (which waits for the device).
-    Cost: two copies of the gradients and one sum of their size over the network.
-    """
-    gradients = [_gradient(parameter) for parameter in parameters]
-    if ranks.world == 1:
-        return gradients, np.array(sums.numpy())
-    _meet(ranks)
-    reduced: list[Tensor] = []
-    runs = buckets([gradient.size for gradient in gradients], bucket_bytes)
-    with paddle.no_grad():
-        for number, run in enumerate(runs):
-            shapes = [gradients[position].shape for position in run]
-            parts = [gradients[position].reshape([-1]) for position in run]
-            parts += [sums] if number == len(runs) - 1 else []
-            flat = paddle.concat(parts)
-            _all_reduce(flat, ranks)
-            summed = paddle.split(flat, [part.size for part in parts])
-            # In the last bucket one part more than parameters: the sums.
-            reduced += [part.reshape(shape) for part, shape in zip(summed, shapes, strict=False)]
-    return reduced, np.array(summed[-1].numpy())
+def _kind() -> tuple[str, str]:
+    """Paddle's name of this process's kind of device, and of the library that sums on it."""
+    if paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
+        return "gpu", "nccl"
+    if paddle.is_compiled_with_xpu():
+        return "xpu", "bkcl"
+    for custom in paddle.device.get_all_custom_device_type():
+        return str(custom), "xccl"
+    return "cpu", "gloo"
 
 
 def reduce_sums(ranks: Ranks, sums: np.ndarray) -> np.ndarray:
     """Sum a small float64 vector over all ranks."""
     if ranks.world == 1:
         return sums
-    _meet(ranks)
-    tensor = paddle.to_tensor(sums.astype(np.float64))
-    _all_reduce(tensor, ranks)
-    return np.array(tensor.numpy())
+    meet(ranks)
+    return np.array(start_sum(paddle.to_tensor(sums.astype(np.float64)), ranks).wait().numpy())
 
 
 def failure_vector(ranks: Ranks, failed: bool) -> np.ndarray:
@@ -136,22 +126,30 @@ def raise_failure(ranks: Ranks, failures: np.ndarray, error: BaseException | Non
         )
 
 
-def _gradient(parameter: Tensor) -> Tensor:
-    """float32 gradient, zeros where the micro-batches of this rank did not use the parameter."""
-    gradient = parameter.grad
-    if gradient is None:
-        return paddle.zeros(parameter.shape, dtype="float32")
-    return gradient.astype("float32")
-
-
-def _meet(ranks: Ranks) -> None:
+def meet(ranks: Ranks) -> None:
+    """Wait for every rank before a sum, where the sum itself would not wait long enough."""
     if ranks.meet is not None:
         ranks.meet()
 
 
-def _all_reduce(tensor: Tensor, ranks: Ranks) -> None:
+def start_sum(tensor: Tensor, ranks: Ranks) -> Sum:
+    """Start to sum `tensor` over all ranks, in place. Every rank starts the same sums in the same order."""
+    with _naming(ranks):
+        return Sum(tensor, paddle.distributed.all_reduce(tensor, sync_op=False), ranks)
+
+
+def broadcast(tensor: Tensor, source: int, ranks: Ranks) -> Tensor:
+    """Overwrite `tensor` with that of rank `source`."""
+    with _naming(ranks):
+        paddle.distributed.broadcast(tensor, source)
+    return tensor
+
+
+@contextmanager
+def _naming(ranks: Ranks) -> Iterator[None]:
+    """Turn what Paddle raises when a rank is gone into RankLost."""
     try:
-        paddle.distributed.all_reduce(tensor)
+        yield
     except (RuntimeError, OSError, SystemError) as error:
         raise RankLost(
             f"rank {ranks.rank}: a sum over {ranks.world} ranks broke off, another rank is gone or frozen "

@@ -10,6 +10,7 @@ import numpy as np
 
 from headrace.schemas.errors import BadLoss
 from headrace.trainer.collate import Batch
+from headrace.trainer.communication import NOTHING_SENT, Traffic
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -38,6 +39,7 @@ class StepResult:
     score: Score
     grad_norm: float
     skipped: BadLoss | None = None  # why no weight has changed; then the score is empty
+    traffic: Traffic = NOTHING_SENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ class Learner(Protocol):
 
     def evaluate(self, batches: Sequence[Batch]) -> Score:
         """Score without training; `batches` may differ in number between ranks."""
+
+    @property
+    def together(self) -> bool:
+        """Whether all ranks hold the same weights now: they do not between the averages of local steps."""
+
+    def collect(self) -> None:
+        """Comes before `state`: make the ranks equal, and give rank 0 all that belongs to the state."""
 
     def state(self) -> LearnerState: ...
 

@@ -7,7 +7,7 @@ The order of a step; the numbers stand again in the code:
 3. advance the cursors: from here on these records are trained
 4. note the rows in the ledger, keep the held-out ones
 5. send this rank's figures to rank 0
-6. evaluate and save, when due
+6. evaluate and save, when due; where ranks take local steps, as soon as they are equal again
 
 A kill anywhere leaves the last checkpoint, in which weights, cursors and ledger belong together; what came after it is
 done again in the same way.
@@ -93,6 +93,8 @@ class Loop:
         self._evaluate_every = evaluate_every
         self._now_ms = now_ms
         self._wait_s = 0.0
+        self._save_due = False
+        self._evaluation_due = False
 
     def run(self, saved_step: int) -> tuple[int, str]:
         """Train until the agreement ends the run; returns the last step and why: `end`, `steps` or `stopped`.
@@ -109,13 +111,17 @@ class Loop:
                     self._step(agreed)
                 elif parts.watcher is not None:
                     parts.watcher.idle()
-                if agreed.due and agreed.step > saved_step:  # 6
+                self._save_due |= agreed.due
+                equal = parts.learner.together or not agreed.global_micro_batches
+                if self._save_due and equal and agreed.step > saved_step:  # 6
                     parts.save(agreed.step)
                     saved_step = agreed.step
+                    self._save_due = False
         finally:
             # After an error the thread may wait for a rank that never comes: the process ends without it.
             ahead.shutdown(wait=False, cancel_futures=True)
         if agreed.ended != "stopped":
+            parts.learner.collect()
             self._evaluate(agreed.step)
         if agreed.step > saved_step:
             parts.save(agreed.step)
@@ -130,8 +136,10 @@ class Loop:
     def _step(self, agreed: Agreed) -> None:
         parts = self._parts
         result = NOTHING_LEARNT
+        began = time.monotonic()
         if agreed.count:
             result = self._learn(agreed)  # 2
+        step_s = time.monotonic() - began
         if result.skipped is not None:
             _log.warning(
                 "step %d skipped: %s; records: %s", agreed.step, result.skipped, _named(result.skipped, agreed)
@@ -140,11 +148,12 @@ class Loop:
         stepped_ms = self._now_ms()
         parts.ledger.add(agreed.step, agreed.micro_batches, stepped_ms, *_outcome(result))  # 4
         parts.held_out.add(agreed.micro_batches)
-        report = self._report(agreed, stepped_ms, trained=result.skipped is None)
+        report = self._report(agreed, stepped_ms, step_s, result)
         reports = parts.results.gather_json(report.to_json())  # 5
         if parts.watcher is not None:
             parts.watcher.stepped(agreed.step, result, [RankReport(**each) for each in reports], agreed.reach)
-        if self._evaluate_every is not None and agreed.step % self._evaluate_every == 0:  # 6
+        self._evaluation_due |= self._evaluate_every is not None and agreed.step % self._evaluate_every == 0
+        if self._evaluation_due and parts.learner.together:  # 6
             self._evaluate(agreed.step)
 
     def _learn(self, agreed: Agreed) -> StepResult:
@@ -156,8 +165,9 @@ class Loop:
                 raise
             raise type(error)(f"{error}; records: {_named(error, agreed)}", error.batches) from error
 
-    def _report(self, agreed: Agreed, stepped_ms: int, *, trained: bool) -> RankReport:
+    def _report(self, agreed: Agreed, stepped_ms: int, step_s: float, result: StepResult) -> RankReport:
         """Records of a skipped step have left their lanes, and that is all that counts of them."""
+        trained = result.skipped is None
         for micro_batch in agreed.micro_batches:
             self._left[micro_batch.lane] = self._left.get(micro_batch.lane, 0) + micro_batch.left_tokens
         ages = Ages()
@@ -174,9 +184,12 @@ class Loop:
             tokens=sum(micro_batch.tokens for micro_batch in counted),
             padded_tokens=sum(micro_batch.padded_tokens for micro_batch in counted),
             wait_s=self._wait_s,
+            step_s=step_s,
+            sent=result.traffic.to_json(),
         )
 
     def _evaluate(self, step: int) -> None:
+        self._evaluation_due = False
         score = self._parts.evaluate()
         if score is not None and self._parts.watcher is not None:
             self._parts.watcher.evaluated(step, score)

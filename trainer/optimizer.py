@@ -36,6 +36,11 @@ class Optimizer:
         self._adamw = adamw
         self._accumulators = accumulators  # by key; the tensors that AdamW updates in place
 
+    @property
+    def accumulators(self) -> Mapping[str, Tensor]:
+        """The state by key: the tensors themselves."""
+        return self._accumulators
+
     def step(self, gradients: Sequence[Tensor], learning_rate: float) -> None:
         """One update of every parameter; `gradients` in the order of `parameters`."""
         self._adamw.set_lr(learning_rate)

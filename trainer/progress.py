@@ -17,6 +17,7 @@ from typing import Any
 from headrace.pipeline.topics import Broker
 from headrace.schemas.errors import HeadraceError, TryAgain
 from headrace.schemas.position import Position
+from headrace.trainer.communication import SumCosts
 from headrace.trainer.freshness import Ages
 from headrace.trainer.learner import StepResult
 from headrace.trainer.reach import Range, Reach
@@ -37,6 +38,8 @@ class RankReport:
     tokens: int
     padded_tokens: int
     wait_s: float  # this rank waited so long for the step's data
+    step_s: float = 0.0  # the step itself
+    sent: list[list[float]] = field(default_factory=list)  # as `communication.Traffic.to_json`
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,6 +64,7 @@ class Progress:
     first_step_ms: int | None = None
     held_out_accuracy: float | None = None
     wait_s: float = 0.0
+    sums: SumCosts = field(default_factory=SumCosts)
     scored: deque[tuple[float, int]] = field(default_factory=deque)
     scored_terms: int = 0
 
@@ -75,6 +79,7 @@ class Progress:
             self.offsets.update({int(lane): offset for lane, offset in report.offsets.items()})
             self.left.update({int(lane): tokens for lane, tokens in report.left.items()})
         self.wait_s += max(report.wait_s for report in reports)
+        self.sums.add([(report.step_s, report.sent) for report in reports])
         if result.score.count:
             self.loss = result.score.mean_loss
             self._score(result.score.correct, result.score.count)
@@ -113,6 +118,7 @@ class Progress:
             "tokens": self.tokens,
             "padded_tokens": self.padded_tokens,
             "wait_s": round(self.wait_s, 3),
+            **self.sums.figures(),
             "first_step_ms": self.first_step_ms,
             "skipped_tokens": self.skipped_tokens,
             "reported_ms": now_ms,

@@ -121,7 +121,7 @@ class Run:
     ) -> tuple[int, str]:
         """Train to the end of the run; returns the last step and why it ended. `look` is given on rank 0."""
         with ExitStack() as stack:
-            stream = stack.enter_context(self._stream(lines["steps"].rank, lines["steps"].ranks))
+            stream = stack.enter_context(self.stream(lines["steps"].rank, lines["steps"].ranks))
             root = Root.open(self, store, channel, look, stack) if look is not None else None
             held_out = self._held_out(stream.cursors().keys())
             ledger = LedgerRows()
@@ -179,7 +179,8 @@ class Run:
             return Progress(offsets=offsets, skipped_tokens=self.beginning.skipped_tokens)
         return Progress.from_json(saved.step, offsets, saved.state.progress)
 
-    def _stream(self, rank: int, ranks: int) -> LaneStream:
+    def stream(self, rank: int, ranks: int) -> LaneStream:
+        """The lanes of one rank, from the beginning on."""
         train = self.plan.train
         lanes = owned(self.shape.lanes, rank, ranks)
         stream = LaneStream(

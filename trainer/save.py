@@ -94,6 +94,7 @@ class Checkpointer:
 
     def save(self, step: int) -> None:
         """Save what is trained up to `step`, on all ranks together."""
+        self._learner.collect()
         check_equal_weights(self._line, self._learner)  # 1
         part = RankPart(self._cursors(), self._ledger.drain(), self._held_out.table())
         parts = [RankPart.decode(data) for data in self._line.gather(part.encode())]  # 2

@@ -1,4 +1,4 @@
-"""The trainer stage on one machine: ranks as supervised children that find each other.
+"""The trainer stage on one machine (`nodes`: on several): ranks as supervised children that find each other.
 
 Ranks read the variables of Paddle's own launcher (`PADDLE_TRAINER_ID`, …), so the same program also runs under that
 launcher. The group is restarted together, from the last checkpoint, with fresh ports every time.
@@ -22,16 +22,21 @@ _HOST = "127.0.0.1"
 
 def ranks_group(plan: RankPlan, ranks: int) -> Group:
     """The group that a supervisor runs. Raises UsageError when there are more ranks than lanes."""
-    if ranks > plan.tokens.lanes:
-        raise UsageError(
-            f"{ranks} ranks need at least as many lanes, tokens.lanes is {plan.tokens.lanes}: start at most "
-            f"{plan.tokens.lanes} ranks, or a new tokens topic with more lanes"
-        )
+    check_lanes_for(ranks, plan)
 
     def children() -> Sequence[Child]:
         return rank_children(plan, ranks)
 
     return Group("ranks", children, plan.train.restarts, together=True, ends_all=True)
+
+
+def check_lanes_for(ranks: int, plan: RankPlan) -> None:
+    """Raises UsageError when there are more ranks than lanes."""
+    if ranks > plan.tokens.lanes:
+        raise UsageError(
+            f"{ranks} ranks need at least as many lanes, tokens.lanes is {plan.tokens.lanes}: start at most "
+            f"{plan.tokens.lanes} ranks, or a new tokens topic with more lanes"
+        )
 
 
 def rank_children(plan: RankPlan, ranks: int) -> list[Child]:

@@ -2,7 +2,7 @@
 
 1. Each micro-batch: seed the dropout with the batch's own seed, forward, backward of (summed loss / global count).
    Gradients add up in the order of the batches.
-2. Sum gradients, loss, right predictions and failure marks over all ranks (`distributed.reduce_step`).
+2. Sum gradients, loss, right predictions and failure marks over all ranks (`reduce.Reducer`).
 3. Everything that decides what happens next is read off those sums, so all ranks decide alike: a rank failed; fp16
    overflowed (repeat from 1 at a lower scale); the loss is bad (`loss_watch`: stop, or pass the step over).
 4. Clip to the global norm, step.
@@ -22,16 +22,19 @@ from typing import Any
 import numpy as np
 import paddle
 
-from headrace.trainer import evaluate, network_weights, optimizer, recompute
+from headrace.schemas.errors import UsageError
+from headrace.trainer import evaluate, local_steps, network_weights, optimizer, recompute, reduce, shard
 from headrace.trainer.collate import Batch
+from headrace.trainer.communication import NOTHING_SENT, Exchange, Traffic
 from headrace.trainer.config import TrainConfig
-from headrace.trainer.distributed import Ranks, failure_vector, raise_failure, reduce_step
+from headrace.trainer.distributed import Ranks, failure_vector, raise_failure
 from headrace.trainer.learner import LearnerState, Score, StepResult
 from headrace.trainer.loss_watch import Bad, LossWatch
 from headrace.trainer.model import Built
 from headrace.trainer.network_weights import NetworkWeights
 from headrace.trainer.optimizer import Optimizer
 from headrace.trainer.precision import LossScale, Precision, choose
+from headrace.trainer.reduce import Reduced, Reducer
 from headrace.trainer.tasks import loss_of
 from headrace.trainer.tasks.inputs import Loss, Network, Tensor
 from headrace.trainer.weights import weight_hash
@@ -68,6 +71,7 @@ class _Sums:
     gradients: list[Tensor]  # of the mean loss, unscaled
     norm: float
     losses: list[Tensor]  # of this rank's batches that have terms
+    traffic: Traffic
 
     @property
     def overflowed(self) -> bool:
@@ -75,15 +79,28 @@ class _Sums:
         return math.isfinite(self.loss) and not math.isfinite(self.norm)
 
 
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What this rank has to do with the others."""
+
+    ranks: Ranks
+    reducer: Reducer
+    exchange: Exchange | None = None
+
+
 class PaddleLearner:
     """The `Learner` on Paddle. `create` makes one."""
 
-    def __init__(self, model: Model, optimizer: Optimizer, limits: Limits, ranks: Ranks, precision: Precision) -> None:
+    def __init__(
+        self, model: Model, optimizer: Optimizer, limits: Limits, between: Between, precision: Precision
+    ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._clip_norm = limits.clip_norm
         self._watch = limits.watch
-        self._ranks = ranks
+        self._ranks = between.ranks
+        self._reducer = between.reducer
+        self._exchange = between.exchange
         self._precision = precision
         self._scale = LossScale() if precision.scaled else LossScale(1.0)
 
@@ -106,11 +123,12 @@ class PaddleLearner:
         if sums.norm > self._clip_norm:
             optimizer.scale_(sums.gradients, self._clip_norm / sums.norm)
         self._optimizer.step(sums.gradients, learning_rate)
+        sent = sums.traffic + (self._exchange.after_step() if self._exchange else NOTHING_SENT)
         self._model.weights.publish()
         self._watch.learnt(sums.loss)
         if self._precision.scaled:
             self._scale = self._scale.after(overflow=False)
-        return StepResult(Score(sums.loss * count, sums.correct, count), sums.norm)
+        return StepResult(Score(sums.loss * count, sums.correct, count), sums.norm, traffic=sent)
 
     def _lower_scale_helps(self, sums: _Sums) -> bool:
         """A step that is given up for its loss must not bring the scale down with it."""
@@ -122,6 +140,17 @@ class PaddleLearner:
         """See `Learner.evaluate`."""
         with self._autocast():
             return evaluate.score(self._model.network, self._model.loss, batches, self._ranks)
+
+    @property
+    def together(self) -> bool:
+        """See `Learner.together`."""
+        return self._exchange is None or self._exchange.together
+
+    def collect(self) -> None:
+        """See `Learner.collect`."""
+        if self._exchange is not None:
+            self._exchange.collect()
+            self._model.weights.publish()
 
     def state(self) -> LearnerState:
         """A copy of everything. Tied weights stand under each of their names, as PaddleNLP saves them."""
@@ -149,32 +178,45 @@ class PaddleLearner:
 
     def _pass(self, batches: Sequence[Batch], count: int) -> _Sums:
         """Steps 1 to 3 of the module's order. Collective."""
-        parameters = list(self._optimizer.parameters.values())
         losses: list[Tensor] = []
         rights: list[Tensor] = []
         error: Exception | None = None
         try:
-            for batch in batches:
-                if batch.count:
-                    self._forward_backward(batch, count, losses, rights)
+            with_terms = [batch for batch in batches if batch.count]
+            for number, batch in enumerate(with_terms):
+                self._forward_backward(batch, count, losses, rights, last=number == len(with_terms) - 1)
         except Exception as caught:  # noqa: BLE001 raised below, after the sum that the other ranks wait in
             error = caught
+        error = error or self._reducer.error
         zero = paddle.zeros([], dtype="float32")
         own = [paddle.stack([zero, *losses]).sum(), paddle.stack([zero, *rights]).sum()]
         failures = paddle.to_tensor(failure_vector(self._ranks, error is not None).astype(np.float32))
-        gradients, totals = reduce_step(self._ranks, parameters, paddle.concat([paddle.stack(own), failures]))
-        raise_failure(self._ranks, totals[2:], error)
+        reduced = self._reducer.finish(paddle.concat([paddle.stack(own), failures]))
+        raise_failure(self._ranks, reduced.sums[2:], error)
         if self._scale.value != 1.0:
-            optimizer.scale_(gradients, 1.0 / self._scale.value)
-        norm = optimizer.global_norm(gradients)
-        return _Sums(float(totals[0]) / count, float(totals[1]), gradients, norm, losses)
+            optimizer.scale_(reduced.gradients, 1.0 / self._scale.value)
+        norm = self._norm(reduced)
+        loss, correct = float(reduced.sums[0]) / count, float(reduced.sums[1])
+        return _Sums(loss, correct, reduced.gradients, norm, losses, reduced.traffic)
 
-    def _forward_backward(self, batch: Batch, count: int, losses: list[Tensor], rights: list[Tensor]) -> None:
+    def _norm(self, reduced: Reduced) -> float:
+        """Of the gradients, the same on every rank. A rank's own ones count with the mean of their squares."""
+        if not reduced.local:
+            return optimizer.global_norm(reduced.gradients)
+        summed = [gradient for position, gradient in enumerate(reduced.gradients) if position not in reduced.local]
+        own = math.sqrt(reduced.local_square) / self._scale.value
+        return math.hypot(own, optimizer.global_norm(summed) if summed else 0.0)
+
+    def _forward_backward(
+        self, batch: Batch, count: int, losses: list[Tensor], rights: list[Tensor], *, last: bool
+    ) -> None:
         """Add one micro-batch to the gradients and the sums."""
         paddle.seed(batch.seed & _MAX_SEED)
         with self._autocast():
             loss_sum, right = self._model.loss(self._model.network, batch.arrays)
         loss_sum = loss_sum.astype("float32")
+        if last:
+            self._reducer.arm()
         (loss_sum * (self._scale.value / count)).backward()
         self._model.weights.collect()
         losses.append(loss_sum.detach())
@@ -196,7 +238,7 @@ class PaddleLearner:
         if not self._watch.skips:
             raise bad.error(f"{what}; no weight has changed: {self._watch.cure}", blamed)
         self._watch.skipped()
-        return StepResult(Score(0.0, 0.0, 0), 0.0, skipped=bad.error(what, blamed))
+        return StepResult(Score(0.0, 0.0, 0), 0.0, bad.error(what, blamed), sums.traffic)
 
 
 def _blamed(bad: Bad, sums: _Sums, batches: Sequence[Batch]) -> tuple[int, ...]:
@@ -220,10 +262,33 @@ def create(built: Built, settings: TrainConfig, ranks: Ranks) -> PaddleLearner:
     if settings.recompute:
         recompute.enable(built.network)
     weights = network_weights.create(built.network, precision.stored)
+    trainable = weights.trainable
+    adamw, exchange = _optimizer(trainable, settings, ranks)
+    local = local_steps.local_names(trainable, settings.communication) if exchange is not None else []
+    # The last layer's gradients are ready first.
+    forward = [name for name, _ in built.network.named_parameters() if name in trainable and name not in local]
+    order = [list(trainable).index(name) for name in reversed(forward)]
+    reducer = reduce.create(ranks, list(trainable.values()), order, settings.communication)
     return PaddleLearner(
         Model(built.network, weights, loss_of(settings.task), built.files),
-        optimizer.create(weights.trainable, settings.optimizer),
+        adamw,
         Limits(settings.optimizer.clip_norm, LossWatch(settings)),
-        ranks,
+        Between(ranks, reducer, exchange),
         precision,
     )
+
+
+def _optimizer(
+    parameters: Mapping[str, Tensor], settings: TrainConfig, ranks: Ranks
+) -> tuple[Optimizer, Exchange | None]:
+    """The optimizer, and what ranks exchange behind its step."""
+    if settings.sharding == "optimizer" and ranks.world > 1:
+        if any(settings.communication.interval(name) > 1 for name in parameters):
+            raise UsageError(
+                "train.sharding: optimizer needs equal weights after every step: leave train.communication.local_steps "
+                "and groups out, or set sharding to none"
+            )
+        sharded = shard.create(parameters, settings, ranks)
+        return sharded, sharded
+    whole = optimizer.create(parameters, settings.optimizer)
+    return whole, local_steps.create(ranks, whole, settings.communication)

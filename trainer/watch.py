@@ -71,11 +71,17 @@ class RootWatcher:
     def finish(self) -> None:
         """The last figures, after the loop."""
         self._reporter.post(self.progress.positions(self._now_ms()))
-        self._report({"event": "progress", **self.progress.figures(self._now_ms())})
+        self._report(self._event())
+        if self.progress.sums.sent_bytes:
+            self._report({"event": "sums", "text": self.progress.sums.text()})
+
+    def _event(self) -> dict[str, Any]:
+        """The figures, and the buckets of the last step: too long for a note at the broker."""
+        return {"event": "progress", **self.progress.figures(self._now_ms()), "buckets": self.progress.sums.last}
 
     def _tell(self) -> None:
         if self._reporter.wants:
             self._reporter.post(self.progress.positions(self._now_ms()))
         if self._clock() - self._told_at >= _EVENT_S:
             self._told_at = self._clock()
-            self._report({"event": "progress", **self.progress.figures(self._now_ms())})
+            self._report(self._event())

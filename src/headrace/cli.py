@@ -28,6 +28,7 @@ VERBS = {
     "Run": ("up", "publish", "ingest", "train"),
     "Look": ("status", "ledger"),
     "Keep": ("export", "predict"),
+    "Measure": ("bench",),
     "Mend": ("topics",),
 }
 

@@ -29,11 +29,20 @@ ALLOWED_S = 180
 Found = dict[str, np.ndarray]
 
 
-def launch(programs: Sequence[str], folder: Path, ranks: int, codes: Sequence[int | None] = ()) -> list[Found]:
-    """Run `programs` on `ranks` processes. `codes` are their exit codes, all 0 unless said; None ends one by a kill."""
+def launch(
+    programs: Sequence[str],
+    folder: Path,
+    ranks: int,
+    codes: Sequence[int | None] = (),
+    module: str = "tests.integration.rank_programs",
+) -> list[Found]:
+    """Run `programs` of `module` on `ranks` processes.
+
+    `codes` are their exit codes, all 0 unless said; None ends one by a kill.
+    """
     *endpoints, control = [f"127.0.0.1:{port}" for port in free_ports(ranks + 1)]
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-W", "ignore", "-m", "tests.integration.rank_programs", str(folder), *programs]
+    command = [sys.executable, "-W", "ignore", "-m", module, str(folder), *programs]
     children = []
     for rank in range(ranks):
         environment = os.environ | rank_environment(ranks) | trainer_environment(rank, endpoints)
@@ -333,13 +342,13 @@ PROGRAMS: dict[str, Callable[[Any, Path], Found]] = {
 }
 
 
-def main(folder: Path, names: Sequence[str]) -> None:
+def main(folder: Path, names: Sequence[str], programs: Mapping[str, Callable[[Any, Path], Found]] = PROGRAMS) -> None:
     from headrace.trainer import distributed
 
     ranks = distributed.join()
     found: Found = {}
     for name in names:
-        found |= {f"{name}/{key}": array for key, array in PROGRAMS[name](ranks, folder).items()}
+        found |= {f"{name}/{key}": array for key, array in programs[name](ranks, folder).items()}
     np.savez(folder / f"rank-{ranks.rank}.npz", **found)  # type: ignore[arg-type]
 
 

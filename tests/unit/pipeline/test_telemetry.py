@@ -22,7 +22,15 @@ INGEST = {
     "backlog_wait_s": 0.0,
     "backlog_tokens": 70,
 }
-PROGRESS = {"event": "progress", "step": 4, "loss": 0.25, "accuracy": None, "freshness_p50_s": 1.5, "records": 9}
+PROGRESS = {
+    "event": "progress",
+    "step": 4,
+    "loss": 0.25,
+    "accuracy": None,
+    "freshness_p50_s": 1.5,
+    "records": 9,
+    "buckets": [[4096, 0.25, 0.125], [512, 0.5, 0.5]],
+}
 
 
 def scrape(port: int) -> list[str]:
@@ -44,6 +52,8 @@ def test_reports_of_all_processes_are_exported() -> None:
     assert 'headrace_backlog_tokens{process="ingest-0"} 70.0' in lines
     assert 'headrace_loss{process="rank-0"} 0.25' in lines
     assert 'headrace_freshness_seconds{process="rank-0",quantile="0.5"} 1.5' in lines
+    assert 'headrace_bucket_bytes{bucket="1",process="rank-0"} 512.0' in lines
+    assert 'headrace_bucket_exposed_seconds{bucket="0",process="rank-0"} 0.125' in lines
     assert not any(line.startswith("headrace_progressive_accuracy{") for line in lines)
 
 

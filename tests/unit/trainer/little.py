@@ -49,11 +49,20 @@ class LittleLearner:
     A step before which `before_step` says so is bad, and skipped.
     """
 
-    def __init__(self, line: Line, before_step: Callable[[int], object] = lambda _: None) -> None:
+    def __init__(self, line: Line, before_step: Callable[[int], object] = lambda _: None, every: int = 1) -> None:
         self._line = line
         self._before_step = before_step
         self.weights = np.zeros(8, np.int64)
         self.steps = 0
+        self._every = every
+        self._collected_at = 0
+
+    @property
+    def together(self) -> bool:
+        return self.steps % self._every == 0 or self.steps == self._collected_at
+
+    def collect(self) -> None:
+        self._collected_at = self.steps
 
     def step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
         bad = self._before_step(self.steps) == BAD
@@ -94,6 +103,7 @@ class World:
 
     folder: Path
     lanes: int = 6
+    equal_every: int = 1  # steps after which the ranks' weights are equal
     events: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -186,7 +196,7 @@ def run_ranks(
             if beginning.meta is None:
                 return Result(0, "nothing", [])
             run = Run.prepare(chosen, broker, beginning, beginning.meta)
-            learner = LittleLearner(lines["learner"], lambda step: before_step(step, channels[rank]))
+            learner = LittleLearner(lines["learner"], lambda step: before_step(step, channels[rank]), world.equal_every)
             if beginning.checkpoint is not None:
                 saved = beginning.checkpoint
                 learner.load(LearnerState(saved.weights.arrays, saved.optimizer.arrays))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from headrace.trainer import network_weights, optimizer, step
+from headrace.trainer import network_weights, optimizer, reduce, step
 from headrace.trainer.collate import Batch
 from headrace.trainer.config import TrainConfig
 from headrace.trainer.distributed import Ranks
@@ -63,9 +63,13 @@ def learner(
         parameter.set_value(random.standard_normal(tuple(parameter.shape)).astype(np.float32))
     settings = TrainConfig.model_validate({"task": {"type": "masked-lm"}, **changes})
     weights = network_weights.create(network, precision.stored)
-    adamw = optimizer.create(weights.trainable, settings.optimizer)
+    trainable = weights.trainable
+    adamw = optimizer.create(trainable, settings.optimizer)
     limits = step.Limits(clip_norm, LossWatch(settings))
-    return step.PaddleLearner(step.Model(network, weights, loss, {}), adamw, limits, ranks, precision)
+    reducer = reduce.create(ranks, list(trainable.values()), range(len(trainable))[::-1], settings.communication)
+    return step.PaddleLearner(
+        step.Model(network, weights, loss, {}), adamw, limits, step.Between(ranks, reducer), precision
+    )
 
 
 def batch(number: int, *, branch: bool, rows: int = 3) -> Batch:
