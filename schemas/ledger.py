@@ -3,7 +3,8 @@
 Two tables, written with each checkpoint for what happened since its parent:
 
 - `STEPS`: one row per step, lane and window that gave micro-batches: enough to cut the same windows again.
-- `OUTCOMES`: one row per record that left a lane: trained, held out, dropped or skipped, in the order of the step.
+- `OUTCOMES`: one row per record that left a lane, and pass: trained, held out, dropped, skipped or excluded, in the
+  order of the step.
 
 They are kept when retention has deleted the tokens. Delta-coded Parquet brings an outcome to about three bytes.
 """
@@ -22,6 +23,7 @@ class Outcome(StrEnum):
     HELD_OUT = "held_out"
     DROPPED = "dropped"
     SKIPPED = "skipped"  # its step was given up: a bad loss with `on_bad_loss: skip`
+    EXCLUDED = "excluded"  # named in `train --skip`
 
 
 _CODES = pa.dictionary(pa.int8(), pa.string())
@@ -53,6 +55,7 @@ OUTCOMES = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("row", pa.int64(), nullable=False),
         pa.field("part", pa.uint16(), nullable=False),
+        pa.field("pass", pa.uint16(), nullable=False),  # from 1
     ]
 )
 

@@ -2,7 +2,8 @@
 
 Rank 0 looks and decides, the others are told:
 
-1. the newest whole checkpoint, if there is one: every rank loads it and goes on from its cursors
+1. the newest whole checkpoint, if there is one: every rank loads it and goes on from its cursors, without what a mend
+   excludes
 2. else a new run: rank 0 resolves `train.start` to offsets and, with `stop: end`, the ends of the text topic; then
    all wait together for the first token batch, which says what tokenizer made it. An idle stream is no error, so the
    wait is a sequence of short looks, between which every rank hears of a stop
@@ -15,16 +16,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from headrace.schemas.cursor import Cursor
+from headrace.schemas.cursor import Cursor, pass_of
+from headrace.schemas.errors import ResumeRefused
 from headrace.schemas.position import Position
 from headrace.schemas.tokens import TokensMeta
 from headrace.trainer.agree import Line
-from headrace.trainer.checkpoint import Checkpoint
+from headrace.trainer.checkpoint import Checkpoint, folder_of
 from headrace.trainer.checkpoint_load import load, load_latest
 from headrace.trainer.checkpoint_store import Store
 from headrace.trainer.conduct import Topics, advance, emitted_tokens
 from headrace.trainer.config import StopSteps, StopTime, TrainConfig
 from headrace.trainer.ends import RunEnd
+from headrace.trainer.lineage import Lineage, read_mend
 from headrace.trainer.start import first_meta, start_offsets
 
 
@@ -39,6 +42,11 @@ class Beginning:
     step: int = 0
     skipped_tokens: int = 0  # emitted before the start of a new run: no part of its backlog
     checkpoint: Checkpoint | None = field(default=None, repr=False)
+    lineage: Lineage = field(default_factory=Lineage)
+
+    @property
+    def pass_number(self) -> int:
+        return pass_of(self.cursors)
 
 
 def configured_end(train: TrainConfig) -> RunEnd:
@@ -63,16 +71,32 @@ class Look:
 def begin(store: Store, line: Line, train: TrainConfig, look: Look | None) -> Beginning:
     """Decide together. `look` is given on rank 0 only."""
     newest = load_latest(store, mend=True) if look is not None else None
-    told = line.exchange_json({"step": newest.step if newest is not None else None})[0]["step"]
-    if told is None:
+    mine: dict[str, Any] = {"step": None}
+    if newest is not None:
+        mend = read_mend(store, folder_of(newest.step))
+        mine = {"step": newest.step, "lineage": newest.state.lineage.with_mend(mend).to_json()}
+    told = line.exchange_json(mine)[0]
+    if told["step"] is None:
         return _start(line, train, look)
-    return _resume(newest if newest is not None else load(store, int(told)), train)
+    checkpoint = newest if newest is not None else load(store, int(told["step"]))
+    return resume(checkpoint, Lineage.from_json(told["lineage"]), train)
 
 
-def _resume(checkpoint: Checkpoint, train: TrainConfig) -> Beginning:
+def resume(checkpoint: Checkpoint, lineage: Lineage, train: TrainConfig) -> Beginning:
+    """Go on from a checkpoint. Raises ResumeRefused for another end while a later pass is under way."""
     state = checkpoint.state
     end = state.end.resumed_with(configured_end(train))
-    return Beginning(state.starts, state.cursors, end, state.meta, state.step, checkpoint=checkpoint)
+    pass_number = pass_of(state.cursors)
+    if pass_number > 1 and end != state.end:
+        raise ResumeRefused(
+            f"pass {pass_number} is under way, and all passes go over the same records: set train.stop back until the "
+            "run has ended, or set another `train.run`"
+        )
+    cursors = {
+        lane: cursor if cursor.pass_number == pass_number else Cursor.at(state.starts[lane], pass_number)
+        for lane, cursor in state.cursors.items()
+    }
+    return Beginning(state.starts, cursors, end, state.meta, state.step, checkpoint=checkpoint, lineage=lineage)
 
 
 def _start(line: Line, train: TrainConfig, look: Look | None) -> Beginning:

@@ -31,6 +31,7 @@ from headrace.trainer import ledger
 from headrace.trainer.checkpoint_state import FileSum, Manifest, TrainerState
 from headrace.trainer.checkpoint_store import Chunk, Store
 from headrace.trainer.checkpoint_tensors import Tensors, write_tensors
+from headrace.trainer.lineage import MEND_FILE
 from headrace.trainer.lock import this_process
 
 MANIFEST_FILE = "manifest.json"
@@ -41,7 +42,7 @@ HELD_OUT_FILE = "held_out.arrow"
 PRUNED_FILE = "pruned"
 
 #: Kept for ever; everything else goes when newer checkpoints have weights.
-KEPT_FILES = frozenset({MANIFEST_FILE, STATE_FILE, ledger.STEPS_FILE, ledger.OUTCOMES_FILE, PRUNED_FILE})
+KEPT_FILES = frozenset({MANIFEST_FILE, STATE_FILE, ledger.STEPS_FILE, ledger.OUTCOMES_FILE, PRUNED_FILE, MEND_FILE})
 OWN_FILES = KEPT_FILES | {WEIGHTS_FILE, OPTIMIZER_FILE, HELD_OUT_FILE}
 
 FOLDER_NAME = re.compile(r"step-(\d{10})")
@@ -169,14 +170,20 @@ def _check_written(store: Store, folder: str, sums: Mapping[str, FileSum]) -> No
             )
 
 
-def prune(store: Store, keep: int) -> None:
+def prune(store: Store, keep: int, keep_every_steps: int | None = None) -> None:
     """Remove all but ledger, state and manifest of every checkpoint but the newest `keep`.
+
+    With `keep_every_steps` the first checkpoint at or behind each multiple of it stays whole for good.
 
     A marker is written before the first file goes, so that a checkpoint that is being pruned is not taken for a damaged
     one. Oldest first: the first one that is pruned and clean, seen from the newest, says that all before it are.
     """
     dirty: list[tuple[str, set[str], bool]] = []
-    for step in reversed(published_steps(store)[:-keep]):
+    published = published_steps(store)
+    for at in reversed(range(len(published) - keep)):
+        step, before = published[at], published[at - 1] if at else -1
+        if keep_every_steps is not None and step // keep_every_steps > before // keep_every_steps:
+            continue
         folder = folder_of(step)
         names = set(store.files(folder))
         if MANIFEST_FILE not in names:

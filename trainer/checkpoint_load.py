@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Collection
 
 import pyarrow as pa
 
@@ -63,7 +64,10 @@ def load(store: Store, step: int, *, with_optimizer: bool = True) -> Checkpoint:
     folder = folder_of(step)
     where = f"{store.address}/{folder}"
     if PRUNED_FILE in store.files(folder):
-        raise Stop(f"{where} has no weights any more, only its ledger is kept: raise `checkpoint.keep` to keep more")
+        raise Stop(
+            f"{where} has no weights any more, only its ledger is kept: raise `checkpoint.keep`, or set "
+            "`checkpoint.keep_every_steps`, to keep more from now on"
+        )
     try:
         manifest = read_manifest(store, step)
     except FileNotFoundError as error:
@@ -142,6 +146,11 @@ def _set_aside(store: Store, step: int, parent: int | None) -> None:
     taken = set(store.folders())
     for between in published_steps(store):
         if between <= step and (parent is None or between > parent):
-            folder = folder_of(between)
-            names = (f"{folder}{_DAMAGED}{suffix}" for suffix in ["", *(f".{n}" for n in range(2, 1000))])
-            store.rename(folder, next(name for name in names if name not in taken))
+            rename_aside(store, between, _DAMAGED, taken)
+
+
+def rename_aside(store: Store, step: int, suffix: str, taken: Collection[str]) -> None:
+    """Give the folder of a checkpoint a name under which nobody takes it for one, and that is not `taken`."""
+    folder = folder_of(step)
+    names = (f"{folder}{suffix}{number}" for number in ["", *(f".{n}" for n in range(2, 1000))])
+    store.rename(folder, next(name for name in names if name not in taken))

@@ -30,11 +30,13 @@ class Saver:
         store: Store,
         keep: int,
         *,
+        keep_every_steps: int | None = None,
         clock: Callable[[], float] = time.time,
         pauses_s: Sequence[float] = (1.0, 5.0, 25.0),
     ) -> None:
         self._store = store
         self._keep = keep
+        self._keep_every_steps = keep_every_steps
         self._clock = clock
         self._pauses_s = pauses_s  # before asking a store again that did not answer
         self._thread: threading.Thread | None = None
@@ -84,7 +86,7 @@ class Saver:
 
     def _prune(self) -> None:
         try:
-            prune(self._store, self._keep)
+            prune(self._store, self._keep, self._keep_every_steps)
         except StoreAway as error:  # the checkpoint is safe, and the next one prunes again
             _log.warning("old checkpoints were not pruned: %s", error)
 

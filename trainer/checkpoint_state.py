@@ -19,6 +19,7 @@ from headrace.schemas.cursor import Cursor
 from headrace.schemas.errors import CheckpointDamaged, ResumeRefused
 from headrace.schemas.tokens import TokensMeta
 from headrace.trainer.ends import RunEnd
+from headrace.trainer.lineage import Lineage
 
 FORMAT_VERSION = 1
 
@@ -35,11 +36,13 @@ class TrainerState:
     starts: Mapping[int, int] = field(default_factory=dict)  # by lane: the offset at which the run began
     end: RunEnd = field(default_factory=RunEnd)
     meta: TokensMeta | None = None  # what the token batches said of their tokenizer
+    lineage: Lineage = field(default_factory=Lineage)
 
     def to_json(self) -> bytes:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         fields["cursors"] = {lane: cursor.to_json() for lane, cursor in sorted(self.cursors.items())}
         fields["end"] = self.end.to_json()
+        fields["lineage"] = self.lineage.to_json()
         fields["meta"] = asdict(self.meta) if self.meta is not None else None
         return json.dumps({"version": FORMAT_VERSION, **fields}, indent=1, ensure_ascii=False).encode()
 
@@ -53,7 +56,8 @@ class TrainerState:
             meta = fields.pop("meta")
             meta = TokensMeta(**meta) if meta is not None else None
             changes = tuple(fields.pop("changes"))
-            return cls(cursors=cursors, starts=starts, end=end, meta=meta, changes=changes, **fields)
+            lineage = Lineage.from_json(fields.pop("lineage"))
+            return cls(cursors=cursors, starts=starts, end=end, meta=meta, changes=changes, lineage=lineage, **fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointDamaged(f"{what} is not the state of a trainer: {error!r}") from error
 

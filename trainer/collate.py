@@ -10,7 +10,7 @@ Each task has a collate function and a screen, which says for every row why the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -142,14 +142,16 @@ def masked_lm_screen(masking: Masking) -> Screen:
 def masked_lm_collate(masking: Masking, pad_id: int) -> Collate:
     """Masks, and adds `labels` [B, S]: the true id where a token is masked, IGNORED elsewhere.
 
-    The loss has one term per masked token. What is masked depends on the seed, the lane and the origin of a row only.
+    The loss has one term per masked token. What is masked depends on the seed, the lane, the origin of a row and the
+    pass only.
     """
 
     def collate(micro: MicroBatch) -> Batch:
         arrays = pad(micro.rows, pad_id, micro.plan.pad_multiple)
-        chosen_BS = choose(micro.rows, micro.lane, arrays["input_ids"], masking)
+        of_pass = replace(masking, pass_number=micro.before.pass_number)
+        chosen_BS = choose(micro.rows, micro.lane, arrays["input_ids"], of_pass)
         arrays["labels"] = np.where(chosen_BS, arrays["input_ids"], IGNORED)
-        arrays["input_ids"] = replace_chosen(micro.rows, micro.lane, arrays["input_ids"], chosen_BS, masking)
+        arrays["input_ids"] = replace_chosen(micro.rows, micro.lane, arrays["input_ids"], chosen_BS, of_pass)
         return batch_of(micro, arrays, int(chosen_BS.sum()))
 
     return collate

@@ -176,6 +176,8 @@ class TrainConfig(Settings):
     """Where a new run starts in the lanes: `earliest`, `latest` or `{time: T}`. Resolved once."""
     stop: Stop = "never"
     """`never`, `end` (what is in the text topic when the run starts), `{steps: N}` or `{time: T}`."""
+    passes: int = Field(default=1, ge=1)
+    """How often a run that stops at `end` or at a time goes over its records, each time in another order."""
     batch: BatchConfig = BatchConfig()
     """The global batch."""
     window_tokens: int = Field(default=1_048_576, ge=64)
@@ -218,6 +220,14 @@ class TrainConfig(Settings):
                 )
         return model
 
+    @model_validator(mode="after")
+    def _passes_have_an_end(self) -> TrainConfig:
+        if self.passes > 1 and (self.stop == "never" or isinstance(self.stop, StopSteps)):
+            raise ValueError(
+                "passes: going over records again needs an end to go back from: set stop to end or {time: T}"
+            )
+        return self
+
 
 class EvaluateConfig(Settings):
     """Evaluation beside training."""
@@ -243,6 +253,8 @@ class CheckpointConfig(Settings):
     """Save at least so often while there are unsaved steps."""
     keep: int = Field(default=3, ge=1)
     """Checkpoints whose weights are kept; ledgers are kept for ever."""
+    keep_every_steps: int | None = Field(default=None, ge=1)
+    """Also keep the weights of the first checkpoint at or behind each multiple of N steps, for good."""
 
 
 class RankPlan(Settings):

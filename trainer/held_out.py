@@ -1,6 +1,7 @@
 """The held-out rows that are kept for evaluation: the newest of each lane, saved with checkpoints.
 
-The bound is per lane, so what is kept depends neither on the number of ranks nor on restarts.
+The bound is per lane, so what is kept depends neither on the number of ranks nor on restarts. Saved rows that the run
+excludes since are left out: what is wrong to train on is wrong to be measured by.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.schemas.cursor import CuttingPlan
+from headrace.schemas.exclusion import Exclusion, excluded_rows
 from headrace.trainer.collate import Batch, Collate
 from headrace.trainer.window import MicroBatch, Window, cut
 
@@ -22,13 +24,20 @@ _LANE = pa.field("lane", pa.int32(), nullable=False)  # saved beside the columns
 class HeldOut:
     """Rows of the lanes that a rank owns, in the order in which their windows were begun."""
 
-    def __init__(self, lanes: Collection[int], rows_per_lane: int, saved: pa.Table | None = None) -> None:
+    def __init__(
+        self,
+        lanes: Collection[int],
+        rows_per_lane: int,
+        saved: pa.Table | None = None,
+        exclusions: Sequence[Exclusion] = (),
+    ) -> None:
         self._rows_per_lane = rows_per_lane
         self._rows: dict[int, deque[pa.RecordBatch]] = {lane: deque() for lane in sorted(lanes)}
         if saved is not None:
             for lane in self._rows:
                 mine = saved.filter(pc.equal(saved.column("lane"), lane)).drop_columns(["lane"])
-                self._rows[lane].extend(mine.to_batches())
+                kept = (rows.filter(pa.array(~excluded_rows(rows, exclusions))) for rows in mine.to_batches())
+                self._rows[lane].extend(rows for rows in kept if len(rows))
 
     def add(self, micro_batches: Sequence[MicroBatch]) -> None:
         for micro_batch in micro_batches:

@@ -63,6 +63,11 @@ def keys_of(purpose: Purpose, *numbers: int, last: npt.NDArray[np.integer]) -> K
     return fold(np.array([key_of(purpose, *numbers)], dtype=np.uint64), last)
 
 
+def pass_numbers(pass_number: int) -> tuple[int, ...]:
+    """What a pass adds to the numbers of a key: nothing in the first, whose order is that of a run of one pass."""
+    return () if pass_number == 1 else (pass_number,)
+
+
 def origin_keys(key: int, rows: pa.RecordBatch) -> Keys:
     """Fold the origin of each row into `key`: topic, partition, offset, row, part."""
     keys = fold(np.array([key], dtype=np.uint64), _topic_numbers(rows.column("topic")))

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from headrace.schemas.cursor import Cursor, CuttingPlan
 from headrace.schemas.errors import CheckpointDamaged, RecordsLost, Stalled
+from headrace.schemas.exclusion import Exclusion
 from headrace.trainer.window import MicroBatch, Screen, Window, cut
 
 #: Windows that a lane holds at most: the open one and the next.
@@ -45,6 +46,7 @@ class LaneRules:
     flush_s: float
     stall_s: float
     fingerprint: str | None = None  # of the tokenizer that made the token batches; None: the first batch decides
+    exclusions: tuple[Exclusion, ...] = ()  # all of the run's
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Lane:
         self.number = number
         self.live_from: int | None = None  # the end of the lane when it was opened; None: nothing in it is live
         self.start = cursor.start  # everything before it has been cut
+        self.pass_number = cursor.pass_number
         self._rules = rules
         self._reopened = cursor if cursor.open else None
         self._end: int | None = None
@@ -117,6 +120,14 @@ class Lane:
         self._pending_tokens = 0
         self._at_end = None
         return self.start
+
+    def go_back(self, start: int, pass_number: int) -> None:
+        """Begin another pass at `start`; the lane has ended. All of it is there, so none of its windows is live."""
+        self.start = start
+        self.pass_number = pass_number
+        self.live_from = None
+        self._at_end = None
+        self._inbox.clear()
 
     # What a step waits for.
 
@@ -167,7 +178,7 @@ class Lane:
     @property
     def idle_cursor(self) -> Cursor | None:
         """Where the lane stands when it holds nothing: behind transaction markers too, lest retention overtake it."""
-        return Cursor.at(self.start) if self._idle else None
+        return Cursor.at(self.start, self.pass_number) if self._idle else None
 
     def flush_at_s(self) -> float | None:
         """When a window will be closed by time, if nothing else happens."""
@@ -257,9 +268,9 @@ class Lane:
         cursor, self._reopened = self._reopened, None
         start = self._pending[0].offset if cursor is None else cursor.start
         end = self._position() if cursor is None else cursor.end
-        window = Window.of(start, end, [batch.rows for batch in self._pending])
+        window = Window.of(start, end, [batch.rows for batch in self._pending], self.pass_number)
         plan = self._rules.plan if cursor is None or cursor.plan is None else cursor.plan
-        left = deque(cut(window, plan, self.number, self._rules.screen))
+        left = deque(cut(window, plan, self.number, self._rules.screen, self._rules.exclusions))
         taken = 0 if cursor is None else cursor.taken
         if taken >= len(left):
             raise CheckpointDamaged(

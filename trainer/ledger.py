@@ -40,7 +40,7 @@ _PLAIN = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset"
 _ROW_GROUP_ROWS = 131_072  # a search by offset skips row groups by their statistics
 _DELTA_CODED = {
     STEPS_FILE: ("step", "lane", "micro_batches", "rows", "tokens", "padded_tokens", "oldest", "newest", "stepped"),
-    OUTCOMES_FILE: ("step", "lane", "partition", "offset", "row", "part"),
+    OUTCOMES_FILE: ("step", "lane", "partition", "offset", "row", "part", "pass"),
 }
 
 
@@ -62,6 +62,7 @@ class _Noted:
 
     step: int
     lane: int
+    pass_number: int
     outcome: np.ndarray[Any, Any] | int
     reason: np.ndarray[Any, Any] | int  # index into the reasons, -1 for none
     topic: np.ndarray[Any, Any]  # index into the topics
@@ -88,7 +89,7 @@ class LedgerRows:
         """Note a step: its micro-batches in the order they were trained, of any number of lanes.
 
         `outcome` and `reason` are those of the rows that went into the step: a step that was given up is `SKIPPED`.
-        Rows that were held out or dropped carry their own.
+        Rows that were held out, dropped or excluded carry their own.
         """
         by_lane: dict[int, list[MicroBatch]] = {}
         for micro_batch in micro_batches:
@@ -99,8 +100,9 @@ class LedgerRows:
             for _, window in itertools.groupby(taken, key=lambda micro_batch: micro_batch.before.start):
                 self._steps.append(_step_row(step, lane, list(window), stepped_ms))
             for micro_batch in taken:
-                self._note_untrained(step, lane, micro_batch.untrained)
-                self._note(step, lane, micro_batch.rows, code, reason_index)
+                where = (step, lane, micro_batch.before.pass_number)
+                self._note_untrained(where, micro_batch.untrained)
+                self._note(where, micro_batch.rows, code, reason_index)
 
     def drain(self) -> bytes:
         """Everything noted since the last call, as two Arrow IPC streams, one after the other."""
@@ -113,16 +115,15 @@ class LedgerRows:
                 stream.write_table(table)
         return bytes(sink.getvalue())
 
-    def _note_untrained(self, step: int, lane: int, rows: pa.RecordBatch) -> None:
+    def _note_untrained(self, where: tuple[int, int, int], rows: pa.RecordBatch) -> None:
         if rows.num_rows:
             codes = {name: code for code, name in enumerate(OUTCOME_NAMES)}
             outcome = _coded(rows.column("outcome"), codes)
-            self._note(step, lane, rows, outcome, _coded(rows.column("reason"), self._reasons))
+            self._note(where, rows, outcome, _coded(rows.column("reason"), self._reasons))
 
     def _note(
         self,
-        step: int,
-        lane: int,
+        where: tuple[int, int, int],  # step, lane, pass
         rows: pa.RecordBatch,
         outcome: np.ndarray[Any, Any] | int,
         reason: np.ndarray[Any, Any] | int,
@@ -130,7 +131,7 @@ class LedgerRows:
         if rows.num_rows:
             numbers = tuple(rows.column(name).to_numpy().copy() for name in ("partition", "offset", "row", "part"))
             topic = _coded(rows.column("topic"), self._topics)
-            self._noted.append(_Noted(step, lane, outcome, reason, topic, numbers))
+            self._noted.append(_Noted(*where, outcome, reason, topic, numbers))
 
     def _outcomes(self) -> pa.Table:
         noted = self._noted
@@ -152,6 +153,7 @@ class LedgerRows:
             _dictionary(reasons, list(self._reasons)),
             _dictionary(np.concatenate([rows.topic for rows in noted]), list(self._topics), pa.int32()),
             *(pa.array(column) for column in numbers),
+            pa.array(np.repeat([rows.pass_number for rows in noted], lengths), pa.uint16()),
         ]
         return pa.Table.from_arrays(columns, schema=OUTCOMES)
 

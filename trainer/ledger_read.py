@@ -43,6 +43,7 @@ _HASHED = np.dtype(
         ("offset", "<i8"),
         ("row", "<i8"),
         ("part", "<u2"),
+        ("pass", "<u2"),
     ]
 )
 
@@ -57,6 +58,7 @@ class Found:
     checkpoint: int  # step of the first checkpoint that contains it
     outcome: str
     reason: str | None
+    pass_number: int
 
 
 @dataclass(slots=True)
@@ -97,9 +99,11 @@ class Ledger:
         what = f"{self.store.address}/{folder_of(manifest.step)}/{STATE_FILE}"
         return TrainerState.from_json(read_file(self.store, manifest, STATE_FILE), what)
 
-    def steps(self) -> Iterator[pa.Table]:
-        """Tables of STEPS, oldest first: what every step took from every lane."""
+    def steps(self, after: int = -1) -> Iterator[pa.Table]:
+        """Tables of STEPS, oldest first: what every step behind `after` (a checkpoint's) took from every lane."""
         for manifest in self.chain:
+            if manifest.step <= after:
+                continue
             yield pq.read_table(pa.BufferReader(read_file(self.store, manifest, STEPS_FILE)))
 
     def outcomes(self, columns: Sequence[str], manifests: Sequence[Manifest] | None = None) -> Iterator[pa.RecordBatch]:
@@ -140,12 +144,12 @@ class Ledger:
         global batches have the same hash.
         """
         digest = hashlib.sha256()
-        for batch in self.outcomes(("step", "lane", *ORIGIN_COLUMNS, "outcome")):
+        for batch in self.outcomes(("step", "lane", *ORIGIN_COLUMNS, "pass", "outcome")):
             outcome = batch.column("outcome")
             wanted = np.array([name == Outcome.TRAINED for name in outcome.dictionary.to_pylist()], bool)
             trained = batch.filter(pa.array(wanted[outcome.indices.to_numpy()]))
             rows = np.empty(trained.num_rows, _HASHED)
-            for name in ("step", "lane", "partition", "offset", "row", "part"):
+            for name in ("step", "lane", "partition", "offset", "row", "part", "pass"):
                 rows[name] = trained.column(name).to_numpy()
             topics = trained.column("topic")
             keys = np.array([_topic_key(name) for name in topics.dictionary.to_pylist()], np.uint64)
@@ -174,7 +178,7 @@ class Ledger:
         for row in pq.read_table(data, filters=wanted).to_pylist():
             if row["topic"] == origin.topic:
                 named = Origin(*(row[name] for name in ORIGIN_COLUMNS))
-                yield Found(named, row["step"], row["lane"], manifest.step, row["outcome"], row["reason"])
+                yield Found(named, row["step"], row["lane"], manifest.step, row["outcome"], row["reason"], row["pass"])
 
 
 def _parents(store: Store, target: int, found: dict[int, bytes | None]) -> Iterator[Manifest]:

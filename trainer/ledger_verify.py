@@ -1,13 +1,14 @@
 """Verify: every record of the text topic has exactly one outcome.
 
     text topic    what was published, up to a position in every partition
-    ledger        what was trained, held out, dropped or skipped, up to a checkpoint
+    ledger        what was trained, held out, dropped, skipped or excluded, up to a checkpoint
     dead letters  what could not be used
     lanes         what is still to be trained (behind the cursors), and what lies before the start of the run
 
 Every record gets a slot: the messages of a partition in order, and their rows. The four sources mark slots, so a record
 without a mark is missing and one with two is duplicated. A long text that gave several parts is one record; its parts
-are counted apart, so that one part trained twice or left out is found.
+are counted apart, so that one part trained twice or left out is found. A run of several passes must have an outcome
+for each record in each pass: what the first has seen, every later one must see once.
 
 All of it is NumPy arrays, some partitions of the text topic at a time: about 50 bytes a record of those, and one pass
 over the ledger for each such group of partitions.
@@ -17,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.pipeline.scan import Spans
 from headrace.pipeline.topics import Broker
+from headrace.schemas.cursor import pass_of
 from headrace.schemas.record import Origin, TextFormat
 from headrace.trainer import ledger_scan
 from headrace.trainer.ledger import OUTCOME_NAMES
@@ -33,8 +36,8 @@ from headrace.trainer.ledger_scan import DeadLetters, Integers, Names
 GROUP_RECORDS = 20_000_000
 EXAMPLES = 10
 
-# What a slot holds: the lowest mark wins. The first four are `OUTCOME_NAMES`.
-_DEAD, _PENDING, _BEFORE_START, _MISSING = 4, 5, 6, 7
+# What a slot holds: the lowest mark wins. The first ones are `OUTCOME_NAMES`.
+_DEAD, _PENDING, _BEFORE_START, _MISSING = range(len(OUTCOME_NAMES), len(OUTCOME_NAMES) + 4)
 _COUNTED = (*OUTCOME_NAMES, "dead_lettered", "pending", "before_start", "missing")
 
 
@@ -51,18 +54,19 @@ class RunTopics:
 
 @dataclass(slots=True)
 class Verification:
-    """Records by what became of them. `published` is the sum of the first eight counts."""
+    """Records by what became of them. `published` is the sum of the counts down to `missing`."""
 
     published: int = 0
     trained: int = 0
     held_out: int = 0
     dropped: int = 0
     skipped: int = 0
+    excluded: int = 0
     dead_lettered: int = 0
     pending: int = 0  # in a lane, behind the checkpoint's cursors
     before_start: int = 0  # in a lane, before the run's start
     missing: int = 0  # nowhere
-    duplicated: int = 0  # in two places, or twice in one
+    duplicated: int = 0  # in two places, or twice in one pass
     unknown: int = 0  # in the ledger, and no such record in the text topic
     expired: int = 0  # ledger rows of messages that retention has deleted, or that lie before `since`: not compared
     missing_origins: list[Origin] = field(default_factory=list)  # examples
@@ -80,7 +84,8 @@ class _Places:
     dead: DeadLetters
     before_start: Names
     open: Names  # in a window that is being trained: some are in the ledger already
-    ahead: Names  # behind it: none may be in the ledger
+    ahead: Names  # behind it: none may be in the ledger, of this pass
+    pass_number: int  # that the run is in
 
 
 def verify(
@@ -103,12 +108,12 @@ def verify(
     for group in _groups(ledger, topics.text, spans, group_records):
         spans_of_group = {partition: spans[partition] for partition in group}
         text = ledger_scan.text_records(broker, topics.text, spans_of_group, topics.text_format)
-        for partition, (names, codes) in _ledger_records(ledger, topics.text, group).items():
+        for partition, rows in _ledger_records(ledger, topics.text, group).items():
             first, end = spans[partition]
             slots = _Slots.of(topics.text, partition, *text[partition], places.dead)
-            result.expired += int((names.offset < first).sum())
-            here = (names.offset >= first) & (names.offset < end)
-            _compare(result, slots, names.where(here), codes[here], places)
+            result.expired += int((rows.names.offset < first).sum())
+            here = (rows.names.offset >= first) & (rows.names.offset < end)
+            _compare(result, slots, rows.where(here), places)
     return result
 
 
@@ -138,7 +143,7 @@ def _places(ledger: Ledger, broker: Broker, topics: RunTopics) -> _Places:
     read = ledger_scan.lane_records
     open_rows, ahead = read(broker, topics.tokens, spans, topics.text, {lane: cursors[lane].end for lane in spans})
     before_start, _ = read(broker, topics.tokens, older, topics.text, starts)
-    return _Places(dead, before_start, open_rows, ahead)
+    return _Places(dead, before_start, open_rows, ahead, pass_of(cursors))
 
 
 def _groups(ledger: Ledger, topic: str, spans: Spans, group_records: int) -> Iterator[list[int]]:
@@ -161,21 +166,37 @@ def _groups(ledger: Ledger, topic: str, spans: Spans, group_records: int) -> Ite
         yield group
 
 
-def _ledger_records(ledger: Ledger, topic: str, group: Sequence[int]) -> dict[int, tuple[Names, Integers]]:
-    """By partition: the rows of the ledger and their outcomes' codes."""
+@dataclass(frozen=True, slots=True)
+class _LedgerRows:
+    """Rows of the ledger."""
+
+    names: Names
+    codes: Integers  # of the outcomes
+    passes: Integers
+
+    def where(self, chosen: npt.NDArray[Any]) -> _LedgerRows:
+        return _LedgerRows(self.names.where(chosen), self.codes[chosen], self.passes[chosen])
+
+
+def _ledger_records(ledger: Ledger, topic: str, group: Sequence[int]) -> dict[int, _LedgerRows]:
+    """By partition: the rows of the ledger."""
     manifests = [m for m in ledger.chain if any(p.topic == topic and p.partition in group for p in m.ledger)]
-    names: dict[int, list[Names]] = {partition: [] for partition in group}
-    codes: dict[int, list[Integers]] = {partition: [np.empty(0, np.int64)] for partition in group}
-    for batch in ledger.outcomes(("topic", "partition", "offset", "row", "part", "outcome"), manifests):
+    found: dict[int, list[_LedgerRows]] = {partition: [] for partition in group}
+    for batch in ledger.outcomes(("topic", "partition", "offset", "row", "part", "outcome", "pass"), manifests):
         rows = ledger_scan.of_topic(batch, topic)
         outcomes = rows.column("outcome")
         known = np.array([OUTCOME_NAMES.index(name) for name in outcomes.dictionary.to_pylist()], np.int64)
-        here, code = Names.in_rows(rows), known[outcomes.indices.to_numpy()]
-        for partition in set(np.unique(here.partition).tolist()) & set(group):
-            chosen = here.partition == partition
-            names[partition].append(here.where(chosen))
-            codes[partition].append(code[chosen])
-    return {p: (Names.concatenated(names[p]), np.concatenate(codes[p])) for p in group}
+        passes = rows.column("pass").to_numpy().astype(np.int64)
+        here = _LedgerRows(Names.in_rows(rows), known[outcomes.indices.to_numpy()], passes)
+        for partition in set(np.unique(here.names.partition).tolist()) & set(group):
+            found[partition].append(here.where(here.names.partition == partition))
+    return {partition: _joined(rows) for partition, rows in found.items()}
+
+
+def _joined(several: Sequence[_LedgerRows]) -> _LedgerRows:
+    nothing = np.empty(0, np.int64)
+    codes, passes = (np.concatenate([nothing, *(getattr(r, name) for r in several)]) for name in ("codes", "passes"))
+    return _LedgerRows(Names.concatenated([rows.names for rows in several]), codes, passes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,22 +238,29 @@ class _Slots:
         return Origin(self.topic, self.partition, int(self.offsets[at]), slot - int(self.firsts[at]), part)
 
 
-def _compare(result: Verification, slots: _Slots, names: Names, codes: Integers, places: _Places) -> None:
+def _compare(result: Verification, slots: _Slots, rows: _LedgerRows, places: _Places) -> None:
     """Add the counts of one partition."""
-    found = slots.find(names)
+    found = slots.find(rows.names)
     result.unknown += int((found < 0).sum())
-    trained = slots.keys(names)  # and whatever else the ledger says
+    trained = slots.keys(rows.names)  # and whatever else the ledger says
+    passes = rows.passes[found >= 0]
     dead, before_start, ahead, open_rows = (
         slots.keys(place.of_partition(slots.partition))
         for place in (places.dead.names, places.before_start, places.ahead, places.open)
     )
     marks = np.full(slots.count, _MISSING, np.uint8)
-    np.minimum.at(marks, found[found >= 0], codes[found >= 0].astype(np.uint8))
+    np.minimum.at(marks, found[found >= 0], rows.codes[found >= 0].astype(np.uint8))
     for mark, keys in ((_DEAD, dead), (_BEFORE_START, before_start), (_PENDING, ahead), (_PENDING, open_rows)):
         np.minimum.at(marks, keys >> 16, np.uint8(mark))
     incomplete = _incomplete(np.concatenate([trained, before_start, ahead, open_rows]))
     marks[incomplete >> 16] = _MISSING
-    _add_duplicated(result, slots, np.concatenate([trained, dead, before_start, ahead]))
+    newest = np.concatenate([trained[passes == places.pass_number], ahead, open_rows])
+    for number in range(2, places.pass_number + 1):
+        there = newest if number == places.pass_number else trained[passes == number]
+        marks[np.setdiff1d(trained[passes == 1], there) >> 16] = _MISSING
+    elsewhere = [(dead, 1), (before_start, 1), (ahead, places.pass_number)]
+    numbers = np.concatenate([passes, *(np.full(len(keys), number) for keys, number in elsewhere)])
+    _add_duplicated(result, slots, np.concatenate([trained, dead, before_start, ahead]), numbers)
     _add_missing(result, slots, marks, incomplete)
     for name, count in zip(_COUNTED, np.bincount(marks, minlength=len(_COUNTED)).tolist(), strict=True):
         setattr(result, name, getattr(result, name) + count)
@@ -252,9 +280,10 @@ def _incomplete(keys: Integers) -> Integers:
     return left_out
 
 
-def _add_duplicated(result: Verification, slots: _Slots, keys: Integers) -> None:
-    keys = np.sort(keys)
-    twice = np.unique(keys[1:][keys[1:] == keys[:-1]])
+def _add_duplicated(result: Verification, slots: _Slots, keys: Integers, passes: Integers) -> None:
+    order = np.lexsort((passes, keys))
+    keys, passes = keys[order], passes[order]
+    twice = np.unique(keys[1:][(keys[1:] == keys[:-1]) & (passes[1:] == passes[:-1])])
     records, first = np.unique(twice >> 16, return_index=True)
     result.duplicated += len(records)
     room = EXAMPLES - len(result.duplicated_origins)

@@ -169,6 +169,8 @@ class Loop:
         """Records of a skipped step have left their lanes, and that is all that counts of them."""
         trained = result.skipped is None
         for micro_batch in agreed.micro_batches:
+            if micro_batch.before.pass_number > 1:
+                continue  # it left the lane in the first pass, and its freshness was measured there
             self._left[micro_batch.lane] = self._left.get(micro_batch.lane, 0) + micro_batch.left_tokens
         ages = Ages()
         counted = agreed.micro_batches if trained else ()

@@ -1,9 +1,9 @@
 """Which tokens are masked, and by what: BERT's recipe, decided by keyed hashes.
 
-Every unit (a token, or the tokens of a word) of a row gets a number from (seed, lane, origin of the row, position).
-Units with a number below `share` are chosen, and in a row where none is, the unit with the least number. So what is
-masked in a row never depends on the other rows of its batch, on ranks or on time. Special tokens are never chosen; the
-unknown token is one of them, because nothing can be learnt from guessing it.
+Every unit (a token, or the tokens of a word) of a row gets a number from (seed, lane, pass, origin of the row,
+position). Units with a number below `share` are chosen, and in a row where none is, the unit with the least number. So
+what is masked in a row never depends on the other rows of its batch, on ranks or on time. Special tokens are never
+chosen; the unknown token is one of them, because nothing can be learnt from guessing it.
 
 Of the chosen tokens 80 % become the mask token, 10 % a random ordinary token, 10 % stay.
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.schemas.tokens import TokensMeta
-from headrace.trainer.keyed import Keys, Purpose, fold, key_of, origin_keys
+from headrace.trainer.keyed import Keys, Purpose, fold, key_of, origin_keys, pass_numbers
 
 #: The label of a token that is not masked: no term of the loss.
 IGNORED = -100
@@ -41,6 +41,7 @@ class Masking:
     special_ids: tuple[int, ...]
     vocab_size: int
     unit: Literal["token", "word"] = "token"  # "word" needs the column `word_start`; rows without it go by tokens
+    pass_number: int = 1
 
     @classmethod
     def of(cls, meta: TokensMeta, seed: int, share: float, unit: Literal["token", "word"] = "token") -> Masking:
@@ -89,7 +90,8 @@ def replace_chosen(
 
 def _row_keys(rows: pa.RecordBatch, lane: int, masking: Masking) -> Keys:
     """One key per row, [B, 1]."""
-    return origin_keys(key_of(Purpose.MASK, masking.seed, lane), rows)[:, None]
+    key = key_of(Purpose.MASK, masking.seed, lane, *pass_numbers(masking.pass_number))
+    return origin_keys(key, rows)[:, None]
 
 
 def _units(rows: pa.RecordBatch, positions: Integers, masking: Masking) -> Integers:

@@ -44,6 +44,7 @@ RULES: Mapping[str, Rule] = {
     "train.seed": Rule.REFUSED,
     "train.start": Rule.RECORDED,  # resolved when the run began; has no effect any more
     "train.stop": Rule.RECORDED,
+    "train.passes": Rule.RECORDED,
     "train.batch.tokens": Rule.REFUSED,
     "train.batch.micro_tokens": Rule.REFUSED,
     "train.batch.pad_multiple": Rule.REFUSED,

@@ -51,7 +51,7 @@ class Root:
         reporter = Reporter(broker, group, plan.tokens.topic, _away("progress"))
         reporter.start()
         stack.callback(reporter.close)
-        saver = Saver(store, plan.checkpoint.keep)
+        saver = Saver(store, plan.checkpoint.keep, keep_every_steps=plan.checkpoint.keep_every_steps)
         stack.callback(saver.close)
         watcher = RootWatcher(
             progress, reporter, channel.report, lambda: emitted_tokens(look.topics), run.learning_rate, saver.check
@@ -67,6 +67,7 @@ class Root:
                 changes=run.changes,
                 end=conductor.end,
                 meta=run.meta,
+                lineage=run.beginning.lineage,
             )
 
         saved_group = names.checkpoint_group(plan.name, plan.train.run)

@@ -106,6 +106,7 @@ class Run:
             window_tokens=train.window_tokens,
             hold_out_share=plan.evaluate.hold_out_share,
             pad_multiple=train.batch.pad_multiple,
+            exclusions=len(beginning.lineage.exclusions),
         )
         collate, screen = task_functions(train, meta)
         topic = broker.describe(plan.tokens.topic)
@@ -187,7 +188,14 @@ class Run:
             self.broker,
             self.plan.tokens.topic,
             {lane: self.beginning.cursors[lane] for lane in lanes},
-            LaneRules(self.cutting, self.screen, train.batch.flush_s, train.stall_s, self.meta.fingerprint),
+            LaneRules(
+                self.cutting,
+                self.screen,
+                train.batch.flush_s,
+                train.stall_s,
+                self.meta.fingerprint,
+                self.beginning.lineage.exclusions,
+            ),
         )
         if self.beginning.end.lanes is not None:
             stream.set_ends(self.beginning.end.lanes)
@@ -195,7 +203,12 @@ class Run:
 
     def _source(self, stream: LaneStream, line: Line, channel: Channel, root: Root | None) -> StepSource:
         rules = StepRules(
-            self.shape.lanes, self.shape.accumulate, self.plan.train.batch.min_tokens, self.beginning.end.steps
+            self.shape.lanes,
+            self.shape.accumulate,
+            self.plan.train.batch.min_tokens,
+            self.beginning.end.steps,
+            self.plan.train.passes,
+            self.beginning.starts,
         )
         return StepSource(
             stream,
@@ -204,13 +217,15 @@ class Run:
             rules,
             channel.stopping,
             step=self.beginning.step,
+            pass_number=self.beginning.pass_number,
             conductor=root.conductor if root else None,
             odometer=self._odometer(stream),
         )
 
     def _held_out(self, lanes: Collection[int]) -> HeldOut:
         saved = self.beginning.checkpoint.held_out if self.beginning.checkpoint is not None else None
-        return HeldOut(lanes, -(-self.plan.evaluate.hold_out_rows // self.shape.lanes), saved)
+        rows_per_lane = -(-self.plan.evaluate.hold_out_rows // self.shape.lanes)
+        return HeldOut(lanes, rows_per_lane, saved, self.beginning.lineage.exclusions)
 
     def _evaluate(self, learner: Learner, held_out: HeldOut) -> Score | None:
         if not self.plan.evaluate.hold_out_share:

@@ -7,7 +7,7 @@ One call of `next`, on every rank, in the same order:
 3. exchange one small contribution with all ranks
 4. decide, from the contributions alone and so identically everywhere:
        somebody was told to stop           -> end; what was taken is not trained and stays before the cursors
-       nothing anywhere, all lanes ended   -> end
+       nothing anywhere, all lanes ended   -> go back to the start for another pass, or end
        nothing anywhere                    -> idle: no step; look again when data comes
        fewer than `min_tokens`, at the end -> hold what there is and wait for more, at most `flush_s`
        otherwise                           -> a step
@@ -40,6 +40,7 @@ class Lanes(Protocol):
     def take(self, accumulate: int, *, held: Sequence[MicroBatch], stopping: threading.Event) -> Taken: ...
     def wait_for_data(self, timeout_s: float, *, stopping: threading.Event) -> bool: ...
     def set_ends(self, ends: Mapping[int, int]) -> None: ...
+    def go_back(self, starts: Mapping[int, int], pass_number: int) -> None: ...
 
 
 class Conductor(Protocol):
@@ -84,12 +85,14 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True)
 class StepRules:
-    """What bounds a step. `last_step` ends the run after that step."""
+    """What bounds a step. `last_step` ends the run after that step; `passes` go over the lanes from `starts`."""
 
     lanes: int  # of all ranks
     accumulate: int
     min_tokens: int
     last_step: int | None = None
+    passes: int = 1
+    starts: Mapping[int, int] = field(default_factory=dict)
 
 
 class StepSource:
@@ -104,6 +107,7 @@ class StepSource:
         stopping: threading.Event,
         *,
         step: int = 0,
+        pass_number: int = 1,
         conductor: Conductor | None = None,
         odometer: Odometer | None = None,
     ) -> None:
@@ -113,6 +117,7 @@ class StepSource:
         self._rules = rules
         self._stopping = stopping
         self._step = step
+        self._pass_number = pass_number
         self._conductor = conductor
         self._odometer = odometer or Odometer({}, START, measured=False)
         self._holding = False
@@ -178,6 +183,11 @@ class StepSource:
         self._idle = micro_batches == 0
         if micro_batches == 0:
             self._holding = False
+            if ended and self._pass_number < self._rules.passes:
+                self._pass_number += 1
+                self._idle = False
+                self._stream.go_back(self._rules.starts, self._pass_number)
+                return None
             if ended:
                 return Agreed(self._step, ended="end")
             return Agreed(self._step, due=root.due)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.pipeline.topics import Broker, Fetched, Reader
 from headrace.schemas.cursor import Cursor
-from headrace.schemas.errors import BrokerAway
+from headrace.schemas.errors import BrokerAway, RecordsLost
 from headrace.schemas.tokens import TokensMeta
 from headrace.trainer.lane import LaneRules
 from headrace.trainer.lanes import Fingerprints, Lanes, Taken, share_out
@@ -179,6 +179,26 @@ class LaneStream:
                     self._lanes[number].advance(self._clock())
             self._changed.notify_all()
 
+    def go_back(self, starts: Mapping[int, int], pass_number: int) -> None:
+        """Begin another pass over lanes that have all ended. Cursors follow as its micro-batches are trained.
+
+        Raises RecordsLost where retention has deleted the beginning.
+        """
+        ends = self._broker.ends(self._topic)
+        with self._changed:
+            for number in self._lanes.numbers:
+                start, first = starts[number], ends[number].first
+                if start < first and start < ends[number].end:
+                    raise RecordsLost(
+                        f"pass {pass_number} begins at offset {start} of lane {number}, where retention has deleted "
+                        f"the {first - start} offsets before {first}: keep tokens as long as all passes take "
+                        "(tokens.retention_h), or end this run with the passes that it has (train.passes)"
+                    )
+                self._lanes[number].go_back(start, pass_number)
+                self._given[number] = Cursor.at(start, pass_number)
+                self._seeks[number] = start
+            self._changed.notify_all()
+
     # The reader's side.
 
     def _prefetch(self) -> None:
@@ -250,10 +270,12 @@ class LaneStream:
 
 
 def _follows(before: Cursor, cursor: Cursor) -> bool:
-    """Whether a micro-batch is the next one of a lane. Between windows there may be transaction markers."""
+    """Whether a micro-batch is the next one of a lane. Between windows lie transaction markers, between passes all."""
     if cursor.open:
-        return (before.start, before.taken) == (cursor.start, cursor.taken)
-    return before.taken == 0 and before.start >= cursor.end
+        return (before.start, before.taken, before.pass_number) == (cursor.start, cursor.taken, cursor.pass_number)
+    if before.pass_number > cursor.pass_number:
+        return before.taken == 0
+    return before.taken == 0 and before.start >= cursor.end and before.pass_number == cursor.pass_number
 
 
 def __getattr__(name: str) -> Any:

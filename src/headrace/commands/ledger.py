@@ -49,7 +49,8 @@ def find(context: click.Context, given: Given, record: str, step: int | None, as
         click.echo(json.dumps([{**asdict(row), "origin": str(row.origin)} for row in found]))
     for row in [] if as_json else found:
         reason = f" ({row.reason})" if row.reason else ""
-        where = f"at step {row.step}, lane {row.lane}, in checkpoint {row.checkpoint}"
+        again = f", pass {row.pass_number}" if row.pass_number > 1 else ""
+        where = f"at step {row.step}, lane {row.lane}, in checkpoint {row.checkpoint}{again}"
         click.echo(f"{row.origin}: {row.outcome.replace('_', ' ')}{reason} {where}")
     if not found:
         click.echo(

@@ -10,6 +10,7 @@ import io
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,13 @@ from headrace.schemas.position import Position
 from headrace.schemas.tokens import encode
 from headrace.trainer.agree import Line, Meeting, meet
 from headrace.trainer.beginning import Look, begin
-from headrace.trainer.checkpoint_store import open_store
+from headrace.trainer.checkpoint_store import Store, open_store
 from headrace.trainer.collate import Batch
 from headrace.trainer.conduct import Topics
 from headrace.trainer.config import RankPlan
-from headrace.trainer.learner import LearnerState, Score, StepResult
+from headrace.trainer.learner import Learner, LearnerState, Score, StepResult
+from headrace.trainer.ledger_read import Ledger
+from headrace.trainer.ledger_verify import RunTopics, Verification, verify
 from headrace.trainer.run import Run
 from tests.services.ports import free_port
 from tests.unit.trainer.made_up import META, token_batches
@@ -110,7 +113,7 @@ class World:
     def address(self) -> str:
         return f"local:{self.folder / 'broker'}"
 
-    def plan(self, **train: Any) -> RankPlan:
+    def plan(self, *, keep: int = 3, every_steps: int = 3, **train: Any) -> RankPlan:
         fields = {
             "name": "orders",
             "broker": {"broker": self.address},
@@ -125,7 +128,7 @@ class World:
                 **train,
             },
             "evaluate": {"hold_out_share": 0.0},
-            "checkpoint": {"root": str(self.folder / "checkpoints"), "every_steps": 3},
+            "checkpoint": {"root": str(self.folder / "checkpoints"), "every_steps": every_steps, "keep": keep},
             "max_tokens": 64,
         }
         return RankPlan.model_validate(fields)
@@ -138,7 +141,7 @@ class World:
             broker.create("orders.tokens", self.lanes)
         text, tokens = broker.writer("publish"), broker.writer("ingest")
         for lane, count in enumerate(batches):
-            for rows in token_batches(lane, count):
+            for rows in token_batches(lane, count, topic="orders"):
                 text.begin()
                 for _ in range(len(rows)):
                     text.append("orders", b"text", partition=lane)
@@ -153,6 +156,14 @@ class World:
         text.close()
         tokens.close()
         broker.close()
+
+    def store(self, run: str = "main") -> Store:
+        return open_store(str(self.folder / "checkpoints"), "orders", run)
+
+    def verify(self, run: str = "main") -> Verification:
+        topics = RunTopics("orders", "orders.dead", "orders.tokens", names.ingest_group("orders"))
+        with closing(open_broker(self.address)) as broker:
+            return verify(Ledger.open(self.store(run)), broker, topics)
 
 
 @dataclass
@@ -170,6 +181,7 @@ def run_ranks(
     plan: RankPlan | None = None,
     *,
     before_step: Callable[[int, Channel], object] = lambda *_: None,
+    learner_type: Callable[..., Learner] = LittleLearner,
 ) -> Result:
     """Run all ranks to the end. `before_step` sees the number of finished steps; raising Killed ends everything.
 
@@ -196,12 +208,14 @@ def run_ranks(
             if beginning.meta is None:
                 return Result(0, "nothing", [])
             run = Run.prepare(chosen, broker, beginning, beginning.meta)
-            learner = LittleLearner(lines["learner"], lambda step: before_step(step, channels[rank]), world.equal_every)
+            learner = learner_type(
+                lines["learner"], lambda step: before_step(step, channels[rank]), world.equal_every
+            )
             if beginning.checkpoint is not None:
                 saved = beginning.checkpoint
                 learner.load(LearnerState(saved.weights.arrays, saved.optimizer.arrays))
             step, why = run.train(learner, lines, store, channels[rank], look)
-            return Result(step, why, learner.weights.tolist())
+            return Result(step, why, np.asarray(learner.state().weights["w"]).tolist())
         except BaseException as error:
             errors.append(error)
             raise

@@ -72,10 +72,12 @@ def texts(count: int, seed: int = 0, *, longest: int = 60) -> list[list[int]]:
     return [[1, *random.integers(5, VOCAB, length).tolist(), 2] for length in lengths]
 
 
-def token_batches(lane: int, batches: int, rows: int = 5, *, from_offset: int = 0) -> list[pa.RecordBatch]:
+def token_batches(
+    lane: int, batches: int, rows: int = 5, *, from_offset: int = 0, topic: str = "text"
+) -> list[pa.RecordBatch]:
     """Consecutive token batches of one lane, all from one partition of the text topic."""
     return [
-        rows_of(texts(rows, 1000 * lane + number), partition=lane, first_offset=number * rows)
+        rows_of(texts(rows, 1000 * lane + number), partition=lane, first_offset=number * rows, topic=topic)
         for number in range(from_offset, from_offset + batches)
     ]
 

@@ -31,6 +31,7 @@ from headrace.trainer.checkpoint_tensors import Tensors, read_tensors, write_ten
 from headrace.trainer.ends import RunEnd
 from headrace.trainer.ledger import OUTCOMES_FILE, STEPS_FILE
 from headrace.trainer.ledger_read import Ledger
+from headrace.trainer.lineage import MEND_FILE
 from tests.unit.trainer.checkpoint_samples import assert_same, checkpoint, memory_store, noted
 
 
@@ -278,7 +279,7 @@ def test_prune_keeps_ledgers_and_the_newest_weights(store: Store) -> None:
     prune(store, 2)
     prune(store, 2)
     for step in steps[:-2]:
-        assert set(store.files(folder_of(step))) == KEPT_FILES
+        assert set(store.files(folder_of(step))) == KEPT_FILES - {MEND_FILE}
         with pytest.raises(Stop, match="only its ledger is kept"):
             load(store, step)
     for step in steps[-2:]:
@@ -286,6 +287,15 @@ def test_prune_keeps_ledgers_and_the_newest_weights(store: Store) -> None:
     ledger = Ledger.open(store)
     assert ledger.hash() == before
     assert [found.checkpoint for found in ledger.find(Origin("orders", 0, 20))] == [20]
+
+
+def test_what_is_kept_every_so_many_steps_stays_whole_for_good(store: Store) -> None:
+    steps = [0, 10, 20, 25, 30, 40, 49, 51, 60, 70]
+    publish_line(store, *steps)
+    for _ in range(2):
+        prune(store, 2, keep_every_steps=25)
+    whole = [step for step in steps if WEIGHTS_FILE in store.files(folder_of(step))]
+    assert whole == [0, 25, 51, 60, 70]
 
 
 def test_local_files_are_synced_before_the_rename_and_the_folder_after(

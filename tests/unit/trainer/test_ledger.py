@@ -71,7 +71,7 @@ def expected_hash(run: dict[int, Step]) -> str:
     for step, lane, origin in trained(run):
         topic = hashlib.sha256(origin.topic.encode()).digest()[:8]
         digest.update(struct.pack("<qi", step, lane) + topic)
-        digest.update(struct.pack("<iqqH", origin.partition, origin.offset, origin.row, origin.part))
+        digest.update(struct.pack("<iqqHH", origin.partition, origin.offset, origin.row, origin.part, 1))
     return digest.hexdigest()
 
 
@@ -272,6 +272,7 @@ def test_an_outcome_takes_about_three_bytes() -> None:
         "offset": offsets * 8,  # neighbours went to the other lanes
         "row": np.zeros(count),
         "part": np.zeros(count),
+        "pass": np.ones(count),
     }
     arrays = [pa.array(columns[each.name]).cast(each.type) for each in OUTCOMES]
     tables = LedgerTables(STEPS.empty_table(), pa.Table.from_arrays(arrays, schema=OUTCOMES))
