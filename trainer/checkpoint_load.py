@@ -89,6 +89,16 @@ def load(store: Store, step: int, *, with_optimizer: bool = True) -> Checkpoint:
     )
 
 
+def whole_steps(store: Store) -> list[int]:
+    """Steps of the checkpoints that have their weights, oldest first."""
+    steps = published_steps(store)
+    folders = [folder_of(step) for step in steps]
+    files = (store.read_each(folders, MANIFEST_FILE), store.read_each(folders, PRUNED_FILE))
+    return [
+        step for step, manifest, pruned in zip(steps, *files, strict=True) if manifest is not None and pruned is None
+    ]
+
+
 def _read_table(data: bytes | None) -> pa.Table | None:
     if data is None:
         return None

@@ -167,7 +167,8 @@ class TrainConfig(Settings):
     run: str = Field(default="main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """A lineage of checkpoints with a ledger of its own."""
     model: str | dict[str, Any] = Field(default_factory=dict)
-    """Directory with weights, a PaddleNLP name, or a model configuration (then weights are random)."""
+    """Directory with weights (a checkpoint is one), a PaddleNLP name, `run:NAME` or `run:NAME@STEP` for the weights of
+    another run, or a model configuration (then weights are random)."""
     task: Task
     """What is learnt."""
     seed: int = Field(default=42, ge=0, lt=2**63)

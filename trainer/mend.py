@@ -27,8 +27,8 @@ from headrace.schemas.errors import RecordsLost, UsageError
 from headrace.schemas.exclusion import Exclusion, excluded_rows
 from headrace.schemas.ledger import Outcome
 from headrace.trainer.beginning import Beginning, resume
-from headrace.trainer.checkpoint import MANIFEST_FILE, PRUNED_FILE, folder_of, newest_step, published_steps
-from headrace.trainer.checkpoint_load import load, rename_aside
+from headrace.trainer.checkpoint import folder_of, newest_step, published_steps
+from headrace.trainer.checkpoint_load import load, rename_aside, whole_steps
 from headrace.trainer.checkpoint_store import Store
 from headrace.trainer.config import RankPlan
 from headrace.trainer.ledger_read import Ledger
@@ -111,16 +111,6 @@ def _done_before(lineage: Lineage, step: int | None, skip: Sequence[Exclusion]) 
     if step is None:
         return lineage.mends[-1]
     return next((each for each in lineage.mends if each.step == step and set(skip) <= set(each.exclusions)), None)
-
-
-def whole_steps(store: Store) -> list[int]:
-    """Steps of the checkpoints that have their weights, oldest first."""
-    steps = published_steps(store)
-    folders = [folder_of(step) for step in steps]
-    files = (store.read_each(folders, MANIFEST_FILE), store.read_each(folders, PRUNED_FILE))
-    return [
-        step for step, manifest, pruned in zip(steps, *files, strict=True) if manifest is not None and pruned is None
-    ]
 
 
 def _check_there(store: Store, step: int) -> None:

@@ -25,12 +25,13 @@ from headrace.pipeline.child import Channel
 from headrace.pipeline.topics import Broker
 from headrace.schemas.errors import UsageError
 from headrace.trainer.agree import Line, Meeting, meet
-from headrace.trainer.beginning import Beginning, Look, begin
+from headrace.trainer.beginning import Look, begin
 from headrace.trainer.checkpoint_store import Store, open_store
 from headrace.trainer.conduct import Topics
 from headrace.trainer.config import RankPlan
 from headrace.trainer.learner import Learner, LearnerState
 from headrace.trainer.lock import RunLock
+from headrace.trainer.other_run import chosen, model_of
 from headrace.trainer.run import Run
 from headrace.trainer.stage import AGREE_VARIABLE, KEY_VARIABLE
 from headrace.trainer.start import check_lanes
@@ -63,8 +64,9 @@ def work(args: dict[str, Any], channel: Channel) -> None:
         if beginning.meta is None:
             channel.report({"event": "finished", "why": "nothing to train", "step": 0})
             return
-        run = Run.prepare(plan, rank.broker, beginning, beginning.meta)
-        learner = _learner(plan, run, beginning, ranks)  # 3
+        meta, beginning = beginning.meta, chosen(plan, beginning, rank.lines["steps"])
+        run = Run.prepare(plan, rank.broker, beginning, meta)
+        learner = _learner(run, rank.store, ranks)  # 3
         step, why = run.train(learner, rank.lines, rank.store, channel, rank.look)  # 4, 5, 6
         channel.report({"event": "finished", "why": why, "step": step})
 
@@ -119,11 +121,12 @@ def _join(sums: Line) -> Any:
     return distributed.join(meet=lambda: sums.exchange(b""))
 
 
-def _learner(plan: RankPlan, run: Run, beginning: Beginning, ranks: Any) -> Learner:
+def _learner(run: Run, store: Store, ranks: Any) -> Learner:
     from headrace.trainer import model, step
 
-    meta = run.meta
-    built = model.build(plan.train.task, plan.train.model, meta.vocab_size, meta.special_ids["pad"], plan.train.seed)
+    plan, meta, beginning = run.plan, run.meta, run.beginning
+    with model_of(plan, store, beginning) as named:
+        built = model.build(plan.train.task, named, meta.vocab_size, meta.special_ids["pad"], plan.train.seed)
     if built.max_tokens < plan.max_tokens:
         raise UsageError(
             f"tokenizer.max_tokens is {plan.max_tokens}, the model takes rows of at most {built.max_tokens}: lower it"

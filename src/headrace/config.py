@@ -31,6 +31,7 @@ from headrace.trainer.config import (
     TrainConfig,
 )
 from headrace.trainer.device import visible_gpus
+from headrace.trainer.other_run import names_run
 
 _SECRET_KEY = re.compile(r"password|secret|token|key", re.IGNORECASE)
 _ADDRESS = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -192,6 +193,7 @@ def _complete(config: Config) -> Config:
     dead = config.ingest.dead_letters
     dead = dead.model_copy(update={"topic": dead.topic or names.dead_letters_topic(text.topic)})
     model = config.train.model if config.train and isinstance(config.train.model, str) else ""
+    model = "" if names_run(model) else model
     by_words = config.train and isinstance(config.train.task, MaskedLmTask) and config.train.task.mask_unit == "word"
     words = config.tokenizer.words or ("jieba" if by_words else "")
     tokenizer = config.tokenizer.model_copy(update={"path": config.tokenizer.path or model, "words": words})

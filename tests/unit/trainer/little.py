@@ -23,6 +23,7 @@ from headrace.pipeline.child import Channel
 from headrace.schemas.errors import LossNotFinite
 from headrace.schemas.position import Position
 from headrace.schemas.tokens import encode
+from headrace.trainer import other_run
 from headrace.trainer.agree import Line, Meeting, meet
 from headrace.trainer.beginning import Look, begin
 from headrace.trainer.checkpoint_store import Store, open_store
@@ -207,7 +208,8 @@ def run_ranks(
             beginning = begin(store, lines["steps"], chosen.train, look)
             if beginning.meta is None:
                 return Result(0, "nothing", [])
-            run = Run.prepare(chosen, broker, beginning, beginning.meta)
+            meta, beginning = beginning.meta, other_run.chosen(chosen, beginning, lines["steps"])
+            run = Run.prepare(chosen, broker, beginning, meta)
             learner = learner_type(
                 lines["learner"], lambda step: before_step(step, channels[rank]), world.equal_every
             )

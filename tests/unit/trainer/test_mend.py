@@ -24,13 +24,14 @@ from headrace.schemas.record import Origin
 from headrace.schemas.tokens import encode
 from headrace.trainer.agree import Line
 from headrace.trainer.checkpoint import folder_of, newest_step, published_steps
+from headrace.trainer.checkpoint_load import whole_steps
 from headrace.trainer.checkpoint_store import Store
 from headrace.trainer.collate import Batch
 from headrace.trainer.config import RankPlan
 from headrace.trainer.learner import LearnerState, Score, StepResult
 from headrace.trainer.ledger_read import Ledger
 from headrace.trainer.lineage import MEND_FILE
-from headrace.trainer.mend import ABANDONED, Mended, mend, whole_steps
+from headrace.trainer.mend import ABANDONED, Mended, mend
 from tests.unit.trainer.checkpoint_samples import DyingStore
 from tests.unit.trainer.checkpoint_samples import Killed as StoreKilled
 from tests.unit.trainer.little import Killed, World, run_ranks
