@@ -170,12 +170,12 @@ class Loop:
         trained = result.skipped is None
         for micro_batch in agreed.micro_batches:
             if micro_batch.before.pass_number > 1:
-                continue  # it left the lane in the first pass, and its freshness was measured there
+                continue  # it left the lane in the first pass
             self._left[micro_batch.lane] = self._left.get(micro_batch.lane, 0) + micro_batch.left_tokens
         ages = Ages()
         counted = agreed.micro_batches if trained else ()
         for micro_batch in counted:
-            if len(micro_batch.rows):
+            if len(micro_batch.rows) and micro_batch.before.pass_number == 1:
                 published_ms = np.asarray(pc.cast(micro_batch.rows.column("published"), "int64"))
                 ages.add((stepped_ms - published_ms) / 1000)
         return RankReport(

@@ -9,6 +9,7 @@ same on every rank, at any number of ranks, and after every resume:
 2. once the ends of the lanes are fixed, the range is what lies between that moment's positions and the ends; at a run
    over a topic that is already full this is the moment before the first step
 3. share = sum over the lanes of what is passed / sum over the lanes of the range, added in the order of the lanes
+4. a run of several passes goes over that range in each of them: (passes before + share) / passes
 
 Offsets are no counts (transaction markers take some), so a share is not one of records; it runs from 0 to 1 and never
 back, which is all that a schedule needs.
@@ -87,13 +88,14 @@ class Odometer:
     `cursors` are those of this rank's lanes. `measured` says whether shares are asked for: else none are exchanged.
     """
 
-    def __init__(self, cursors: Mapping[int, Cursor], begun: Reach, *, measured: bool) -> None:
+    def __init__(self, cursors: Mapping[int, Cursor], begun: Reach, *, measured: bool, passes: int = 1) -> None:
         self._positions = {lane: float(cursor.start) for lane, cursor in cursors.items()}
         self._begun = begun  # what the checkpoint holds
         self._tokens = begun.tokens
         self._range = begun.range
         self._ends: Mapping[int, int] | None = None
         self._measured = measured
+        self._passes = passes
 
     def set_ends(self, ends: Mapping[int, int]) -> None:
         """The ends of all lanes are known."""
@@ -113,7 +115,7 @@ class Odometer:
             seen.add(lane)
         return {str(lane): stretch for lane, stretch in found.items()}
 
-    def reach(self, steps: int, step_tokens: int, stretches: Mapping[str, Stretch]) -> Reach:
+    def reach(self, steps: int, step_tokens: int, stretches: Mapping[str, Stretch], pass_number: int = 1) -> Reach:
         """Before a step, from what all ranks gave. Fixes the range when it can (rule 2)."""
         before = {int(lane): stretch[0] for lane, stretch in stretches.items()}
         if self._measured and self._ends is not None and (self._range is None or self._range.ends != self._ends):
@@ -122,7 +124,8 @@ class Odometer:
         if not self._measured or self._range is None:
             return Reach(steps, self._tokens, step_tokens, range=self._range)
         after = {int(lane): stretch[1] for lane, stretch in stretches.items()}
-        shares = self._range.share(before), self._range.share(after)
+        done, passes = pass_number - 1, max(self._passes, pass_number)
+        shares = ((done + self._range.share(at)) / passes for at in (before, after))  # rule 4
         return Reach(steps, self._tokens, step_tokens, *shares, range=self._range)
 
     def stepped(self, reach: Reach, taken: Sequence[MicroBatch]) -> None:

@@ -167,7 +167,7 @@ class Run:
         progress = self.progress()
         begun = Reach(self.beginning.step, progress.taken_tokens, range=progress.range)
         measured = measured_by_range(self.plan.train.optimizer, self._bounds)
-        odometer = Odometer(stream.cursors(), begun, measured=measured)
+        odometer = Odometer(stream.cursors(), begun, measured=measured, passes=self.plan.train.passes)
         if self.beginning.end.lanes is not None:
             odometer.set_ends(self.beginning.end.lanes)
         return odometer

@@ -212,6 +212,7 @@ class StepSource:
     def _reach(self, everyone: Sequence[Contribution], held: Sequence[MicroBatch]) -> Reach:
         """Where the run stands before the step that is begun with this."""
         stretches = {lane: stretch for rank in everyone for lane, stretch in rank.stretches.items()}
-        reach = self._odometer.reach(self._step, sum(rank.real_tokens for rank in everyone), stretches)
+        tokens = sum(rank.real_tokens for rank in everyone)
+        reach = self._odometer.reach(self._step, tokens, stretches, self._pass_number)
         self._odometer.stepped(reach, held)
         return reach

@@ -16,9 +16,11 @@ from headrace.pipeline.broker import open_broker
 from headrace.pipeline.child import Channel
 from headrace.schemas.errors import RecordsLost, ResumeRefused
 from headrace.trainer.checkpoint_state import Manifest
+from headrace.trainer.collate import Batch
+from headrace.trainer.learner import StepResult
 from headrace.trainer.ledger_read import Ledger
 from headrace.trainer.ledger_verify import RunTopics, verify
-from tests.unit.trainer.little import TOKENS, Killed, Result, World, run_ranks
+from tests.unit.trainer.little import TOKENS, Killed, LittleLearner, Result, World, run_ranks
 from tests.unit.trainer.made_up import beginning, drain, filled, open_stream
 
 UNEVEN = [6, 9, 4, 0, 5, 7]
@@ -182,6 +184,24 @@ def test_another_end_is_refused_while_a_later_pass_is_under_way(tmp_path: Path, 
     with pytest.raises(ResumeRefused, match=r"pass 2 is under way.*train\.stop"):
         run_ranks(world, 1, world.plan(stop="never"))
     assert run_ranks(world, 1, world.plan(passes=2)) == twice[0]
+
+
+def test_a_schedule_over_the_range_falls_through_all_passes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.fill(UNEVEN)
+    rates: list[float] = []
+
+    class Noting(LittleLearner):
+        def step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
+            rates.append(learning_rate)
+            return super().step(batches, count, learning_rate)
+
+    plan = world.plan(passes=2, optimizer={"schedule": "linear", "learning_rate": 1.0})
+    steps = run_ranks(world, 1, plan, learner_type=Noting).step
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 1.0
+    assert rates[steps // 2] == 0.5
+    assert rates[-1] < 0.1
 
 
 @pytest.mark.parametrize("stop", ["never", {"steps": 5}])
