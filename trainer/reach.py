@@ -125,8 +125,8 @@ class Odometer:
             return Reach(steps, self._tokens, step_tokens, range=self._range)
         after = {int(lane): stretch[1] for lane, stretch in stretches.items()}
         done, passes = pass_number - 1, max(self._passes, pass_number)
-        shares = ((done + self._range.share(at)) / passes for at in (before, after))  # rule 4
-        return Reach(steps, self._tokens, step_tokens, *shares, range=self._range)
+        share, share_after = ((done + self._range.share(at)) / passes for at in (before, after))  # rule 4
+        return Reach(steps, self._tokens, step_tokens, share, share_after, range=self._range)
 
     def stepped(self, reach: Reach, taken: Sequence[MicroBatch]) -> None:
         """The step will be made."""

@@ -148,13 +148,13 @@ def test_verify_finds_a_record_that_one_pass_left_out_or_had_twice(
     assert seen.published == 60
 
 
-def test_more_passes_go_on_from_the_end_and_are_the_same_as_if_asked_for_at_once(
+def test_more_passes_go_on_from_the_end_with_the_same_batches_as_if_asked_for_at_once(
     tmp_path: Path, twice: tuple[Result, str]
 ) -> None:
     world = World(tmp_path)
     world.fill(UNEVEN)
     run_ranks(world, 2, world.plan())
-    assert run_ranks(world, 2, world.plan(passes=2)) == twice[0]
+    assert run_ranks(world, 2, world.plan(passes=2)).step == twice[0].step
     assert Ledger.open(world.store()).hash() == twice[1]
 
 
