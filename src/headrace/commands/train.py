@@ -74,7 +74,7 @@ def command(
     node = node_of(nnodes, node_rank, master, count)
     warning = stages.check_ranks(node.world if node else count, config.tokens.lanes)
     plan = stages.rank_plan(config)
-    if (from_step is not None or skip) and (node is None or node.rank == 0):
+    if (from_step is not None or skip) and (node is None or node.number == 0):
         click.echo(_mend(plan, from_step, skip), err=True)
     stages.run(config, [group_of(plan, count, node)], news=warning)
 

@@ -210,9 +210,7 @@ def run_ranks(
                 return Result(0, "nothing", [])
             meta, beginning = beginning.meta, other_run.chosen(chosen, beginning, lines["steps"])
             run = Run.prepare(chosen, broker, beginning, meta)
-            learner = learner_type(
-                lines["learner"], lambda step: before_step(step, channels[rank]), world.equal_every
-            )
+            learner = learner_type(lines["learner"], lambda step: before_step(step, channels[rank]), world.equal_every)
             if beginning.checkpoint is not None:
                 saved = beginning.checkpoint
                 learner.load(LearnerState(saved.weights.arrays, saved.optimizer.arrays))
