@@ -34,7 +34,7 @@ from headrace.trainer.lineage import MEND_FILE
 from headrace.trainer.mend import ABANDONED, Mended, mend
 from tests.unit.trainer.checkpoint_samples import DyingStore
 from tests.unit.trainer.checkpoint_samples import Killed as StoreKilled
-from tests.unit.trainer.little import Killed, World, run_ranks
+from tests.unit.trainer.little import Killed, LittleLearner, World, run_ranks
 from tests.unit.trainer.made_up import META, VOCAB, rows_of, token_batches
 
 BATCH_ROWS = 10
@@ -42,14 +42,12 @@ POISONED = Exclusion("orders", 1, 100, 599)
 UNEVEN = [14, 9, 12, 0, 5, 11]
 
 
-class CountingLearner:
+class CountingLearner(LittleLearner):
     """Naive Bayes: how often each token stood in a row of each class. Whole numbers, so any number of ranks agrees."""
 
-    def __init__(self, line: Line, before_step: Callable[[int], object], _: object) -> None:
-        self._line = line
-        self._before_step = before_step
+    def __init__(self, line: Line, before_step: Callable[[int], object], equal_every: int) -> None:
+        super().__init__(line, before_step, equal_every)
         self.weights = np.zeros((2, VOCAB), np.int64)
-        self.steps = 0
 
     def step(self, batches: Sequence[Batch], count: int, learning_rate: float) -> StepResult:
         self._before_step(self.steps)
