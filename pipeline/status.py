@@ -67,6 +67,7 @@ class TrainerReport:
     freshness_p99_s: float | None = None
     records: int = 0
     tokens: int = 0
+    macro_f1: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,7 @@ def _report(position: Position | None) -> TrainerReport | None:
         step=_whole(notes.get("step")),
         loss=_number(notes.get("loss")),
         accuracy=_number(notes.get("accuracy")),
+        macro_f1=_number(notes.get("macro_f1")),
         freshness_p50_s=_number(notes.get("freshness_p50_s")),
         freshness_p99_s=_number(notes.get("freshness_p99_s")),
         records=_whole(notes.get("records")),

@@ -46,8 +46,12 @@ _SERIES = (
     _Series(metrics.SENT_BYTES, "progress", "sent_bytes", "Bytes that a rank handed to sums since this start."),
     _Series(metrics.SUM_S, "progress", "sum_s", "Time of sums between ranks since this start."),
     _Series(metrics.EXPOSED_SUM_S, "progress", "exposed_sum_s", "The part of it that no computing hid."),
+    _Series(metrics.DATA_WAIT_SHARE, "progress", "wait_share", "Share of the time waited for data.", counter=False),
+    _Series(metrics.LANE_SKEW, "balance", "lane_skew", "Tokens of the fullest lane over the mean.", counter=False),
+    _Series(metrics.RANK_SKEW, "balance", "rank_skew", "Tokens of the fullest rank over the mean.", counter=False),
     _Series(metrics.LOSS, "progress", "loss", "Mean loss of the last step.", counter=False),
     _Series(metrics.ACCURACY, "progress", "accuracy", "Accuracy, scored before training.", counter=False),
+    _Series(metrics.MACRO_F1, "progress", "macro_f1", "Macro F1, scored before training.", counter=False),
     _Series(metrics.LEARNING_RATE, "progress", "learning_rate", "Learning rate of the last step.", counter=False),
 )
 
@@ -62,9 +66,10 @@ class Exporter(Collector):
     def observe(self, process: str, event: Mapping[str, Any]) -> None:
         """Take in an event of a child; other events than reports are none of its business."""
         kind = event.get("event")
-        if kind in {"ingest", "progress"}:
+        if kind in {"ingest", "progress", "balance", "evaluated"}:
+            name = f"evaluated {event['of']}" if kind == "evaluated" else kind
             with self._lock:
-                self._reports[process, kind] = dict(event)
+                self._reports[process, name] = dict(event)
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
@@ -80,6 +85,9 @@ class Exporter(Collector):
         yield _dead_letters(reports)
         yield _freshness(reports)
         yield from _buckets(reports)
+        yield from _evaluations(reports)
+        yield _tokens(reports, metrics.LANE_TOKENS, "lane")
+        yield _tokens(reports, metrics.RANK_TOKENS, "rank")
 
     def serve(self, port: int) -> None:
         """Answer scrapes on `port` from a thread. Raises UsageError when the port is taken."""
@@ -125,3 +133,21 @@ def _buckets(reports: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[M
             for number, bucket in enumerate(report.get("buckets", ()) if kind == "progress" else ()):
                 metric.add_metric([process, str(number)], bucket[column])
         yield metric
+
+
+def _evaluations(reports: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Metric]:
+    for name, field in ((metrics.EVALUATION_ACCURACY, "accuracy"), (metrics.EVALUATION_LOSS, "loss")):
+        metric = GaugeMetricFamily(name, f"Mean {field} of the last evaluation.", labels=["process", "of"])
+        for (process, kind), report in reports.items():
+            if kind.startswith("evaluated "):
+                metric.add_metric([process, report["of"]], report[field])
+        yield metric
+
+
+def _tokens(reports: Mapping[tuple[str, str], Mapping[str, Any]], name: str, label: str) -> Metric:
+    metric = GaugeMetricFamily(name, f"Padded tokens of each {label} in a period.", labels=["process", label])
+    for (process, kind), report in reports.items():
+        if kind == "balance":
+            for number, amounts in report[f"{label}s"].items():
+                metric.add_metric([process, str(number)], amounts["padded_tokens"])
+    return metric

@@ -39,10 +39,17 @@ STATE_FILE = "trainer.json"
 WEIGHTS_FILE = "model.safetensors"  # the name that PaddleNLP's `from_pretrained` looks for
 OPTIMIZER_FILE = "optimizer.safetensors"
 HELD_OUT_FILE = "held_out.arrow"
+HISTORY_FILE = "history.jsonl"
+EVALUATED_FILE = "evaluated.jsonl"  # beside a checkpoint, in no manifest: see `history`
 PRUNED_FILE = "pruned"
 
 #: Kept for ever; everything else goes when newer checkpoints have weights.
-KEPT_FILES = frozenset({MANIFEST_FILE, STATE_FILE, ledger.STEPS_FILE, ledger.OUTCOMES_FILE, PRUNED_FILE, MEND_FILE})
+KEPT_FILES = frozenset(
+    {
+        *(MANIFEST_FILE, STATE_FILE, ledger.STEPS_FILE, ledger.OUTCOMES_FILE, PRUNED_FILE, MEND_FILE),
+        *(HISTORY_FILE, EVALUATED_FILE),
+    }
+)
 OWN_FILES = KEPT_FILES | {WEIGHTS_FILE, OPTIMIZER_FILE, HELD_OUT_FILE}
 
 FOLDER_NAME = re.compile(r"step-(\d{10})")
@@ -51,7 +58,7 @@ UNFINISHED = ".unfinished"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a checkpoint holds. `ledger` has the rows since the parent; loading leaves it None."""
+    """What a checkpoint holds. `ledger` and `history` have what happened since the parent; loading leaves them out."""
 
     parent: int | None
     state: TrainerState
@@ -59,6 +66,7 @@ class Checkpoint:
     optimizer: Tensors
     ledger: ledger.LedgerTables | None = None
     held_out: pa.Table | None = None
+    history: bytes = b""  # as `history.History.drain` gives it
     extra: Mapping[str, bytes] = field(default_factory=dict)  # model configuration, vocabulary…
 
     @property
@@ -141,6 +149,8 @@ def _files(checkpoint: Checkpoint, tables: ledger.LedgerTables) -> Iterator[tupl
         yield HELD_OUT_FILE, [sink.getvalue().to_pybytes()]
     for name, data in ledger.write(tables).items():
         yield name, [data]
+    if checkpoint.history:
+        yield HISTORY_FILE, [checkpoint.history]
     yield STATE_FILE, [checkpoint.state.to_json()]
 
 
@@ -170,8 +180,18 @@ def _check_written(store: Store, folder: str, sums: Mapping[str, FileSum]) -> No
             )
 
 
-def prune(store: Store, keep: int, keep_every_steps: int | None = None) -> None:
-    """Remove all but ledger, state and manifest of every checkpoint but the newest `keep`.
+def prune(
+    store: Store,
+    keep: int,
+    keep_every_steps: int | None = None,
+    *,
+    spared: int | None = None,
+    former: int | None = None,
+) -> None:
+    """Remove all but ledger, history, state and manifest of every checkpoint but the newest `keep`.
+
+    That of step `spared` is left whole too. `former` is the step that was spared before: its checkpoint may lie behind
+    others that are pruned.
 
     With `keep_every_steps` the first checkpoint at or behind each multiple of it stays whole for good.
 
@@ -180,9 +200,10 @@ def prune(store: Store, keep: int, keep_every_steps: int | None = None) -> None:
     """
     dirty: list[tuple[str, set[str], bool]] = []
     published = published_steps(store)
-    for at in reversed(range(len(published) - keep)):
+    old = published[: max(0, len(published) - keep)]
+    for at in reversed(range(len(old))):
         step, before = published[at], published[at - 1] if at else -1
-        if keep_every_steps is not None and step // keep_every_steps > before // keep_every_steps:
+        if step == spared or (keep_every_steps is not None and step // keep_every_steps > before // keep_every_steps):
             continue
         folder = folder_of(step)
         names = set(store.files(folder))
@@ -190,6 +211,8 @@ def prune(store: Store, keep: int, keep_every_steps: int | None = None) -> None:
             continue
         marked = PRUNED_FILE in names
         if marked and names <= KEPT_FILES:
+            if former in old and former != spared and former < step:
+                continue
             break
         dirty.append((folder, names - KEPT_FILES, marked))
     for folder, names, marked in reversed(dirty):

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from headrace.schemas.errors import CheckpointDamaged, StoreAway
-from headrace.trainer.checkpoint import Checkpoint, folder_of, newest_step, prune, publish, read_manifest
+from headrace.trainer import best
+from headrace.trainer.checkpoint import Checkpoint, folder_of, newest_step, publish, read_manifest
 from headrace.trainer.checkpoint_state import Manifest
 from headrace.trainer.checkpoint_store import Store
 from headrace.trainer.lock import this_process
@@ -80,13 +81,14 @@ class Saver:
         try:
             self._published = self._publish(checkpoint)
             published()
-            self._prune()
+            self.keep(best.Best.from_json(checkpoint.state.progress.get("best")))
         except BaseException as failure:  # noqa: BLE001 - raised by the next call
             self._failure = failure
 
-    def _prune(self) -> None:
+    def keep(self, best_one: best.Best | None) -> None:
+        """Prune all but the newest checkpoints and the best one."""
         try:
-            prune(self._store, self._keep, self._keep_every_steps)
+            best.keep(self._store, best_one, self._keep, self._keep_every_steps)
         except StoreAway as error:  # the checkpoint is safe, and the next one prunes again
             _log.warning("old checkpoints were not pruned: %s", error)
 

@@ -167,7 +167,7 @@ class ObjectStore:
         return {name: int(entry["size"]) for name, entry in entries if entry["type"] == "file"}
 
     def read(self, folder: str, name: str) -> bytes:
-        path = f"{self._path}/{folder}/{name}"
+        path = self._file(folder, name)
         with _asking(f"cannot read {path}"), self._system.open(path, "rb") as file:
             data: bytes = file.read()
             return data
@@ -175,7 +175,7 @@ class ObjectStore:
     def read_each(self, folders: Sequence[str], name: str) -> list[bytes | None]:
         if not folders:
             return []
-        paths = [f"{self._path}/{folder}/{name}" for folder in folders]
+        paths = [self._file(folder, name) for folder in folders]
         with _asking(f"cannot read {name} of {len(paths)} checkpoints in {self.address}"):
             found = self._system.cat(paths, on_error="return")
         return [self._found(found.get(path)) for path in paths]
@@ -187,10 +187,14 @@ class ObjectStore:
         return result if isinstance(result, bytes) else None
 
     def write(self, folder: str, name: str, chunks: Iterable[Chunk]) -> None:
-        path = f"{self._path}/{folder}/{name}"
+        path = self._file(folder, name)
         with _asking(f"cannot write {path}"), self._create(path) as file:
             for chunk in chunks:
                 file.write(chunk)
+
+    def _file(self, folder: str, name: str) -> str:
+        """Address of a file; without a folder that of a file of the run itself."""
+        return f"{self._path}/{folder}/{name}" if folder else f"{self._path}/{name}"
 
     def _create(self, path: str) -> Any:
         try:

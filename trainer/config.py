@@ -209,6 +209,12 @@ class TrainConfig(Settings):
     """Fail after waiting so long for data that the broker has but does not deliver."""
     restarts: int = Field(default=3, ge=0)
     """How often the ranks are restarted from the last checkpoint before the stage stops."""
+    balance_steps: int = Field(default=100, ge=1)
+    """Tell rows, tokens and padding of every lane and rank after the first step, and then every N steps."""
+    skew_warning: Number = Field(default=1.5, gt=1)
+    """Warn when a lane or a rank had more than this many times the mean of their tokens over `balance_steps`."""
+    visualdl: str = ""
+    """Folder for VisualDL logs, FOLDER/NAME/RUN; empty: none. `visualdl` comes with PaddleNLP."""
 
     @field_validator("model")
     @classmethod
@@ -234,13 +240,16 @@ class EvaluateConfig(Settings):
     """Evaluation beside training."""
 
     data: str = ""
-    """A .jsonl file of labelled records."""
+    """A .jsonl file of labelled records, the development set: fields as in `text.fields`."""
     hold_out_share: Number = Field(default=0.0, ge=0, le=0.5)
     """Share of the records that is never trained on; chosen by a hash of the id, else of the text."""
     hold_out_rows: int = Field(default=4096, ge=1)
     """The newest held-out records that an evaluation uses, the same number of every lane."""
     every_steps: int | None = Field(default=None, ge=1)
     """Evaluate every N steps; unset: at the end only."""
+    keep_best: bool = False
+    """Save when an evaluation is the best so far, and keep that checkpoint beside the newest ones: `best.json` names
+    it. The development set decides where there is one, else the held-out part."""
 
 
 class CheckpointConfig(Settings):
@@ -281,5 +290,7 @@ class RankPlan(Settings):
     """The tokenizer's settings without its path: checkpoints keep them for those who serve the model."""
     max_tokens: int
     """Longest row."""
+    development: str = ""
+    """File with the development set as one token batch; empty: none."""
     end_on_command: bool = False
     """With `stop: end`: the end is what lies in the text topic when the parent says so, not when the run starts."""

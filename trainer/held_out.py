@@ -7,7 +7,7 @@ excludes since are left out: what is wrong to train on is wrong to be measured b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -56,14 +56,17 @@ class HeldOut:
         ]
         return pa.concat_tables(tables).unify_dictionaries() if tables else None
 
-    def batches(self, plan: CuttingPlan, collate: Collate) -> list[Batch]:
-        """The rows as collated micro-batches. They passed the task's screen before they were held out."""
+    def batches(self, plan: CuttingPlan, collate: Collate) -> Iterable[Batch]:
+        """The rows as collated micro-batches, made as they are asked for.
+
+        They passed the task's screen before they were held out.
+        """
         kept = [batch for rows in self._rows.values() for batch in rows]
         if not kept:
             return []
         keep_all = replace(plan, hold_out_share=0.0)
         micro_batches = cut(Window.of(0, 0, kept), keep_all, 0, lambda rows: pa.nulls(len(rows), pa.string()))
-        return [collate(micro_batch) for micro_batch in micro_batches]
+        return map(collate, micro_batches)
 
     def _trim(self, rows: deque[pa.RecordBatch]) -> None:
         surplus = sum(map(len, rows)) - self._rows_per_lane

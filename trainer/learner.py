@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +14,22 @@ from headrace.trainer.communication import NOTHING_SENT, Traffic
 
 Arrays = Mapping[str, np.ndarray]
 
+#: Of every class that occurs, by number: rows rightly given to it, all rows given to it, all rows that belong to it.
+ByClass = Mapping[int, tuple[int, int, int]]
+
+
+def macro_f1(by_class: ByClass) -> float | None:
+    """See `Score.macro_f1`. A class that neither occurs nor is predicted is left out, as scikit-learn does."""
+    scores = [2 * right / (given + own) for right, given, own in by_class.values()]
+    return sum(scores) / len(scores) if scores else None
+
+
+def by_class_of(counts: np.ndarray) -> ByClass:
+    """`counts` [3 * C] or [3, C] of every class -> those that occur."""
+    table = np.rint(counts).astype(np.int64).reshape(3, -1)
+    occur = np.flatnonzero(table.any(axis=0))
+    return {number: tuple(table[:, number].tolist()) for number in occur.tolist()}
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -22,6 +38,7 @@ class Score:
     loss: float
     correct: float
     count: int
+    by_class: ByClass = field(default_factory=dict)
 
     @property
     def mean_loss(self) -> float:
@@ -30,6 +47,11 @@ class Score:
     @property
     def accuracy(self) -> float:
         return self.correct / self.count if self.count else 0.0
+
+    @property
+    def macro_f1(self) -> float | None:
+        """Mean over the classes that occur of 2 * right / (given + own); None for a task without classes."""
+        return macro_f1(self.by_class)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +82,7 @@ class Learner(Protocol):
         Raises BadLoss on every rank, before any weight has changed, unless bad steps are to be skipped.
         """
 
-    def evaluate(self, batches: Sequence[Batch]) -> Score:
+    def evaluate(self, batches: Iterable[Batch]) -> Score:
         """Score without training; `batches` may differ in number between ranks."""
 
     @property

@@ -7,7 +7,8 @@ The order of a step; the numbers stand again in the code:
 3. advance the cursors: from here on these records are trained
 4. note the rows in the ledger, keep the held-out ones
 5. send this rank's figures to rank 0
-6. evaluate and save, when due; where ranks take local steps, as soon as they are equal again
+6. evaluate and save, when due; the best checkpoint so far is always saved. Where ranks take local steps, as soon as
+   they are equal again
 
 A kill anywhere leaves the last checkpoint, in which weights, cursors and ledger belong together; what came after it is
 done again in the same way.
@@ -59,7 +60,8 @@ class Watcher(Protocol):
 
     def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport], reach: Reach) -> None: ...
     def idle(self) -> None: ...
-    def evaluated(self, step: int, score: Score) -> None: ...
+    def evaluated(self, step: int, scores: Mapping[str, Score]) -> bool:
+        """Returns whether it is the best one so far, and its checkpoint is to be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,9 @@ class LoopParts:
     held_out: HeldOut
     results: Line
     learning_rate: Callable[[Reach], float]
-    evaluate: Callable[[], Score | None]  # on all ranks together
+    evaluate: Callable[[], Mapping[str, Score]]  # on all ranks together; by the name of what is scored
     save: Callable[[int], None]  # on all ranks together; called with the step that is saved
+    keep_best: bool = False
     watcher: Watcher | None = None
 
 
@@ -92,9 +95,10 @@ class Loop:
         self._left = left
         self._evaluate_every = evaluate_every
         self._now_ms = now_ms
-        self._wait_s = 0.0
+        self._wait_s = 0.0  # since the last step
         self._save_due = False
         self._evaluation_due = False
+        self._evaluated_step: int | None = None
 
     def run(self, saved_step: int) -> tuple[int, str]:
         """Train until the agreement ends the run; returns the last step and why: `end`, `steps` or `stopped`.
@@ -107,11 +111,12 @@ class Loop:
             future = ahead.submit(parts.source.next)
             while (agreed := self._wait(future)).ended is None:  # 1
                 future = ahead.submit(parts.source.next)
+                best = False
                 if agreed.global_micro_batches:
-                    self._step(agreed)
+                    best = self._step(agreed)
                 elif parts.watcher is not None:
                     parts.watcher.idle()
-                self._save_due |= agreed.due
+                self._save_due |= agreed.due or best
                 equal = parts.learner.together or not agreed.global_micro_batches
                 if self._save_due and equal and agreed.step > saved_step:  # 6
                     parts.save(agreed.step)
@@ -122,6 +127,7 @@ class Loop:
             ahead.shutdown(wait=False, cancel_futures=True)
         if agreed.ended != "stopped":
             parts.learner.collect()
+        if agreed.ended != "stopped" and self._evaluated_step != agreed.step:
             self._evaluate(agreed.step)
         if agreed.step > saved_step:
             parts.save(agreed.step)
@@ -130,10 +136,11 @@ class Loop:
     def _wait(self, future: Future[Agreed]) -> Agreed:
         began = time.monotonic()
         agreed = future.result()
-        self._wait_s = time.monotonic() - began
+        self._wait_s += time.monotonic() - began
         return agreed
 
-    def _step(self, agreed: Agreed) -> None:
+    def _step(self, agreed: Agreed) -> bool:
+        """One step; returns whether its checkpoint is the best one so far."""
         parts = self._parts
         result = NOTHING_LEARNT
         began = time.monotonic()
@@ -152,9 +159,11 @@ class Loop:
         reports = parts.results.gather_json(report.to_json())  # 5
         if parts.watcher is not None:
             parts.watcher.stepped(agreed.step, result, [RankReport(**each) for each in reports], agreed.reach)
+        self._wait_s = 0.0
         self._evaluation_due |= self._evaluate_every is not None and agreed.step % self._evaluate_every == 0
         if self._evaluation_due and parts.learner.together:  # 6
-            self._evaluate(agreed.step)
+            return self._evaluate(agreed.step)
+        return False
 
     def _learn(self, agreed: Agreed) -> StepResult:
         try:
@@ -168,7 +177,14 @@ class Loop:
     def _report(self, agreed: Agreed, stepped_ms: int, step_s: float, result: StepResult) -> RankReport:
         """Records of a skipped step have left their lanes, and that is all that counts of them."""
         trained = result.skipped is None
+        lanes: dict[str, tuple[int, int, int]] = {str(lane): (0, 0, 0) for lane in self._parts.lanes.cursors()}
         for micro_batch in agreed.micro_batches:
+            rows, tokens, padded_tokens = lanes[str(micro_batch.lane)]
+            lanes[str(micro_batch.lane)] = (
+                rows + len(micro_batch.rows),
+                tokens + micro_batch.tokens,
+                padded_tokens + micro_batch.padded_tokens,
+            )
             if micro_batch.before.pass_number > 1:
                 continue  # it left the lane in the first pass
             self._left[micro_batch.lane] = self._left.get(micro_batch.lane, 0) + micro_batch.left_tokens
@@ -188,13 +204,19 @@ class Loop:
             wait_s=self._wait_s,
             step_s=step_s,
             sent=result.traffic.to_json(),
+            lanes=lanes,
         )
 
-    def _evaluate(self, step: int) -> None:
+    def _evaluate(self, step: int) -> bool:
+        """Score; returns, the same on all ranks, whether it is the best one so far."""
+        parts = self._parts
         self._evaluation_due = False
-        score = self._parts.evaluate()
-        if score is not None and self._parts.watcher is not None:
-            self._parts.watcher.evaluated(step, score)
+        self._evaluated_step = step
+        scores = parts.evaluate()
+        if not scores:
+            return False
+        best = parts.watcher.evaluated(step, scores) if parts.watcher is not None else False
+        return parts.keep_best and bool(parts.results.exchange_json({"best": best})[0]["best"])
 
 
 def _outcome(result: StepResult) -> tuple[Outcome, str | None]:

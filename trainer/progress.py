@@ -19,12 +19,13 @@ from headrace.schemas.errors import HeadraceError, TryAgain
 from headrace.schemas.position import Position
 from headrace.trainer.communication import SumCosts
 from headrace.trainer.freshness import Ages
-from headrace.trainer.learner import StepResult
+from headrace.trainer.learner import Score, StepResult, macro_f1
 from headrace.trainer.reach import Range, Reach
 
 #: Progressive accuracy is that of the last so many scored terms (records; masked tokens).
 ACCURACY_TERMS = 1000
 REPORT_S = 1.0
+RECENT_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,10 @@ class RankReport:
     rows: int
     tokens: int
     padded_tokens: int
-    wait_s: float  # this rank waited so long for the step's data
+    wait_s: float  # this rank waited so long for the step's data, idle time included
     step_s: float = 0.0  # the step itself
     sent: list[list[float]] = field(default_factory=list)  # as `communication.Traffic.to_json`
+    lanes: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # rows, tokens, padded tokens of each lane
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,13 +64,18 @@ class Progress:
     taken_tokens: int = 0  # of all steps, skipped ones included: what schedules by tokens go by
     range: Range | None = None  # what schedules by share go by
     first_step_ms: int | None = None
-    held_out_accuracy: float | None = None
+    scores: dict[str, dict[str, Any]] = field(default_factory=dict)  # the last evaluation, by what was scored
+    best: dict[str, Any] | None = None  # as `best.Best`, where the best checkpoint is kept
     wait_s: float = 0.0
     sums: SumCosts = field(default_factory=SumCosts)
-    scored: deque[tuple[float, int]] = field(default_factory=deque)
+    recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
+    scored: deque[Score] = field(default_factory=deque)
     scored_terms: int = 0
 
-    def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport], now_ms: int) -> None:
+    def stepped(
+        self, step: int, result: StepResult, reports: Sequence[RankReport], now_ms: int, step_s: float | None = None
+    ) -> None:
+        """`step_s` is the time since the step before, where there was one."""
         self.step = step
         self.first_step_ms = now_ms if self.first_step_ms is None else self.first_step_ms
         for report in reports:
@@ -78,27 +85,51 @@ class Progress:
             self.ages.merge(Ages({int(bucket): count for bucket, count in report.ages.items()}))
             self.offsets.update({int(lane): offset for lane, offset in report.offsets.items()})
             self.left.update({int(lane): tokens for lane, tokens in report.left.items()})
-        self.wait_s += max(report.wait_s for report in reports)
+        waited_s = max(report.wait_s for report in reports)
+        self.wait_s += waited_s
         self.sums.add([(report.step_s, report.sent) for report in reports])
+        if step_s is not None:
+            self.recent.append((waited_s, step_s))
         if result.score.count:
             self.loss = result.score.mean_loss
-            self._score(result.score.correct, result.score.count)
+            self._score(result.score)
 
     def reached(self, reach: Reach) -> None:
         """The step that `reach` stood before has been made."""
         self.taken_tokens = reach.tokens_after
         self.range = reach.range
 
-    def _score(self, correct: float, count: int) -> None:
-        self.scored.append((correct, count))
-        self.scored_terms += count
-        while self.scored_terms - self.scored[0][1] >= ACCURACY_TERMS:
-            self.scored_terms -= self.scored.popleft()[1]
+    def _score(self, score: Score) -> None:
+        self.scored.append(score)
+        self.scored_terms += score.count
+        while self.scored_terms - self.scored[0].count >= ACCURACY_TERMS:
+            self.scored_terms -= self.scored.popleft().count
 
     @property
     def accuracy(self) -> float | None:
         """Progressive: scored before training, over about the last `ACCURACY_TERMS` terms."""
-        return sum(correct for correct, _ in self.scored) / self.scored_terms if self.scored_terms else None
+        return sum(score.correct for score in self.scored) / self.scored_terms if self.scored_terms else None
+
+    @property
+    def macro_f1(self) -> float | None:
+        """Progressive, over the same terms; None for a task without classes."""
+        sums: dict[int, tuple[int, int, int]] = {}
+        for score in self.scored:
+            for number, counts in score.by_class.items():
+                right, given, own = sums.get(number, (0, 0, 0))
+                sums[number] = (right + counts[0], given + counts[1], own + counts[2])
+        return macro_f1(sums)
+
+    @property
+    def held_out_accuracy(self) -> float | None:
+        accuracy: float | None = self.scores.get("held_out", {}).get("accuracy")
+        return accuracy
+
+    @property
+    def wait_share(self) -> float | None:
+        """Share of the last `RECENT_STEPS` steps' time that was spent waiting for data."""
+        all_s = sum(step_s for _, step_s in self.recent)
+        return min(1.0, sum(wait_s for wait_s, _ in self.recent) / all_s) if all_s else None
 
     def calibrate(self, emitted_tokens: int) -> None:
         """All lanes were seen empty after ingest had emitted this much: what did not leave a lane never will."""
@@ -110,7 +141,9 @@ class Progress:
             "step": self.step,
             "loss": self.loss,
             "accuracy": self.accuracy,
+            "macro_f1": self.macro_f1,
             "held_out_accuracy": self.held_out_accuracy,
+            "development_accuracy": self.scores.get("development", {}).get("accuracy"),
             "freshness_p50_s": self.ages.quantile_s(0.5),
             "freshness_p99_s": self.ages.quantile_s(0.99),
             "learning_rate": self.learning_rate,
@@ -118,6 +151,7 @@ class Progress:
             "tokens": self.tokens,
             "padded_tokens": self.padded_tokens,
             "wait_s": round(self.wait_s, 3),
+            "wait_share": self.wait_share,
             **self.sums.figures(),
             "first_step_ms": self.first_step_ms,
             "skipped_tokens": self.skipped_tokens,
@@ -144,13 +178,17 @@ class Progress:
             "taken_tokens": self.taken_tokens,
             "range": self.range.to_json() if self.range is not None else None,
             "first_step_ms": self.first_step_ms,
-            "held_out_accuracy": self.held_out_accuracy,
-            "scored": [list(pair) for pair in self.scored],
+            "scores": self.scores,
+            "best": self.best,
+            "scored": [
+                [score.correct, score.count, [[number, *counts] for number, counts in score.by_class.items()]]
+                for score in self.scored
+            ],
         }
 
     @classmethod
     def from_json(cls, step: int, offsets: Mapping[int, int], fields: Mapping[str, Any]) -> Progress:
-        scored = deque((float(correct), int(count)) for correct, count in fields["scored"])
+        scored = deque(_scored(*saved) for saved in fields["scored"])
         return cls(
             step=step,
             rows=fields["rows"],
@@ -163,10 +201,17 @@ class Progress:
             taken_tokens=fields.get("taken_tokens", fields["tokens"]),  # an older headrace skipped no step
             range=Range.from_json(fields["range"]) if fields.get("range") is not None else None,
             first_step_ms=fields["first_step_ms"],
-            held_out_accuracy=fields["held_out_accuracy"],
+            scores=fields.get("scores", {}),  # not in older checkpoints
+            best=fields.get("best"),
             scored=scored,
-            scored_terms=sum(count for _, count in scored),
+            scored_terms=sum(score.count for score in scored),
         )
+
+
+def _scored(correct: float, count: int, by_class: Sequence[tuple[int, int, int, int]] = ()) -> Score:
+    """Of an older checkpoint without the counts by class."""
+    counts = {number: (right, given, own) for number, right, given, own in by_class}
+    return Score(0.0, float(correct), int(count), counts)
 
 
 class Reporter:

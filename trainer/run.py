@@ -7,7 +7,7 @@ with a learner of a few lines.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from headrace.trainer import custom
 from headrace.trainer.agree import Line
 from headrace.trainer.batch import BatchShape, batch_shape, check_min_tokens, owned
 from headrace.trainer.beginning import Beginning, Look
+from headrace.trainer.best import DEVELOPMENT, HELD_OUT
 from headrace.trainer.checkpoint_store import Store
 from headrace.trainer.collate import (
     Collate,
@@ -32,6 +33,7 @@ from headrace.trainer.collate import (
     multi_label_screen,
 )
 from headrace.trainer.config import CausalLmTask, ClassificationTask, CustomTask, MaskedLmTask, RankPlan, TrainConfig
+from headrace.trainer.development import Development, development, load_development
 from headrace.trainer.held_out import HeldOut
 from headrace.trainer.lane import LaneRules
 from headrace.trainer.learner import Learner, Score
@@ -125,6 +127,7 @@ class Run:
             stream = stack.enter_context(self.stream(lines["steps"].rank, lines["steps"].ranks))
             root = Root.open(self, store, channel, look, stack) if look is not None else None
             held_out = self._held_out(stream.cursors().keys())
+            evaluate = self._evaluator(learner, held_out, lines["steps"])
             ledger = LedgerRows()
             parent = self.beginning.checkpoint.step if self.beginning.checkpoint is not None else None
             checkpointer = Checkpointer(
@@ -143,8 +146,9 @@ class Run:
                     held_out=held_out,
                     results=lines["results"],
                     learning_rate=self.learning_rate,
-                    evaluate=lambda: self._evaluate(learner, held_out),
+                    evaluate=evaluate,
                     save=checkpointer.save,
+                    keep_best=self.plan.evaluate.keep_best,
                     watcher=root.watcher if root else None,
                 ),
                 self._left(stream),
@@ -152,7 +156,7 @@ class Run:
             )
             step, why = loop.run(self.beginning.step)
             if root is not None:
-                root.finish()
+                root.finish(step)
             return step, why
 
     def learning_rate(self, reach: Reach) -> float:
@@ -227,10 +231,22 @@ class Run:
         rows_per_lane = -(-self.plan.evaluate.hold_out_rows // self.shape.lanes)
         return HeldOut(lanes, rows_per_lane, saved, self.beginning.lineage.exclusions)
 
-    def _evaluate(self, learner: Learner, held_out: HeldOut) -> Score | None:
-        if not self.plan.evaluate.hold_out_share:
-            return None
-        return learner.evaluate(held_out.batches(self.cutting, self.collate))
+    def _evaluator(self, learner: Learner, held_out: HeldOut, line: Line) -> Callable[[], Mapping[str, Score]]:
+        """A function that scores the development set and the held-out rows, those that there are, on all ranks."""
+        given: Development | None = None
+        if self.plan.development:
+            rows = load_development(self.plan.development, self.meta)
+            given = development(rows, self.cutting, self.screen, self.collate, (line.rank, line.ranks))
+
+        def evaluate() -> dict[str, Score]:
+            scores = {}
+            if given is not None:
+                scores[DEVELOPMENT] = learner.evaluate(given.batches())
+            if self.plan.evaluate.hold_out_share:
+                scores[HELD_OUT] = learner.evaluate(held_out.batches(self.cutting, self.collate))
+            return scores
+
+        return evaluate
 
     def _left(self, stream: LaneStream) -> dict[int, int]:
         left = self.progress().left

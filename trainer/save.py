@@ -26,6 +26,7 @@ from headrace.trainer.checkpoint_saver import Saver
 from headrace.trainer.checkpoint_state import TrainerState
 from headrace.trainer.checkpoint_tensors import Tensors
 from headrace.trainer.held_out import HeldOut
+from headrace.trainer.history import History
 from headrace.trainer.learner import Learner
 from headrace.trainer.ledger import LedgerRows
 
@@ -114,6 +115,7 @@ class Checkpointer:
                 optimizer=Tensors(learnt.optimizer),
                 ledger=ledger.merge([part.ledger for part in parts]),
                 held_out=pa.concat_tables(held_out).unify_dictionaries() if held_out else None,
+                history=root.history.drain(),
                 extra={**root.extra, **learnt.files},
             ),
             lambda: root.published(cursors),  # 4
@@ -127,4 +129,5 @@ class RootParts:
     saver: Saver
     state_of: Callable[[int, Mapping[int, Cursor]], TrainerState]
     published: Callable[[Mapping[int, Cursor]], None]
+    history: History
     extra: Mapping[str, bytes]

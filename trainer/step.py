@@ -14,7 +14,7 @@ The device is waited for once, in 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +26,9 @@ from headrace.schemas.errors import UsageError
 from headrace.trainer import evaluate, local_steps, network_weights, optimizer, recompute, reduce, shard
 from headrace.trainer.collate import Batch
 from headrace.trainer.communication import NOTHING_SENT, Exchange, Traffic
-from headrace.trainer.config import TrainConfig
+from headrace.trainer.config import ClassificationTask, TrainConfig
 from headrace.trainer.distributed import Ranks, failure_vector, raise_failure
-from headrace.trainer.learner import LearnerState, Score, StepResult
+from headrace.trainer.learner import ByClass, LearnerState, Score, StepResult, by_class_of
 from headrace.trainer.loss_watch import Bad, LossWatch
 from headrace.trainer.model import Built
 from headrace.trainer.network_weights import NetworkWeights
@@ -36,7 +36,7 @@ from headrace.trainer.optimizer import Optimizer
 from headrace.trainer.precision import LossScale, Precision, choose
 from headrace.trainer.reduce import Reduced, Reducer
 from headrace.trainer.tasks import loss_of
-from headrace.trainer.tasks.inputs import Loss, Network, Tensor
+from headrace.trainer.tasks.inputs import Loss, Network, Tensor, Terms
 from headrace.trainer.weights import weight_hash
 
 _LOSS_SCALE = "loss_scale"
@@ -52,6 +52,7 @@ class Model:
     weights: NetworkWeights
     loss: Loss
     files: Mapping[str, bytes]
+    classes: int = 0  # of a task that counts by class
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class _Sums:
 
     loss: float  # mean
     correct: float
+    by_class: ByClass
     gradients: list[Tensor]  # of the mean loss, unscaled
     norm: float
     losses: list[Tensor]  # of this rank's batches that have terms
@@ -128,7 +130,7 @@ class PaddleLearner:
         self._watch.learnt(sums.loss)
         if self._precision.scaled:
             self._scale = self._scale.after(overflow=False)
-        return StepResult(Score(sums.loss * count, sums.correct, count), sums.norm, traffic=sent)
+        return StepResult(Score(sums.loss * count, sums.correct, count, sums.by_class), sums.norm, traffic=sent)
 
     def _lower_scale_helps(self, sums: _Sums) -> bool:
         """A step that is given up for its loss must not bring the scale down with it."""
@@ -136,10 +138,10 @@ class PaddleLearner:
             return False
         return self._watch.spike(sums.loss) is None
 
-    def evaluate(self, batches: Sequence[Batch]) -> Score:
+    def evaluate(self, batches: Iterable[Batch]) -> Score:
         """See `Learner.evaluate`."""
         with self._autocast():
-            return evaluate.score(self._model.network, self._model.loss, batches, self._ranks)
+            return evaluate.score(self._model.network, self._model.loss, batches, self._ranks, self._model.classes)
 
     @property
     def together(self) -> bool:
@@ -178,26 +180,32 @@ class PaddleLearner:
 
     def _pass(self, batches: Sequence[Batch], count: int) -> _Sums:
         """Steps 1 to 3 of the module's order. Collective."""
-        losses: list[Tensor] = []
-        rights: list[Tensor] = []
+        done: list[Terms] = []
         error: Exception | None = None
         try:
             with_terms = [batch for batch in batches if batch.count]
-            for number, batch in enumerate(with_terms):
-                self._forward_backward(batch, count, losses, rights, last=number == len(with_terms) - 1)
+            for number, batch in enumerate(with_terms, 1):
+                done.append(self._forward_backward(batch, count, last=number == len(with_terms)))
         except Exception as caught:  # noqa: BLE001 raised below, after the sum that the other ranks wait in
             error = caught
         error = error or self._reducer.error
         zero = paddle.zeros([], dtype="float32")
-        own = [paddle.stack([zero, *losses]).sum(), paddle.stack([zero, *rights]).sum()]
+        own = [paddle.stack([zero, *column]).sum() for column in ([t.loss for t in done], [t.right for t in done])]
+        by_class = paddle.zeros([3 * self._model.classes], dtype="float32")
+        for terms in done:
+            if terms.by_class is not None:
+                by_class += terms.by_class.reshape([-1])
         failures = paddle.to_tensor(failure_vector(self._ranks, error is not None).astype(np.float32))
-        reduced = self._reducer.finish(paddle.concat([paddle.stack(own), failures]))
-        raise_failure(self._ranks, reduced.sums[2:], error)
+        reduced = self._reducer.finish(paddle.concat([paddle.stack(own), by_class, failures]))
+        first = 2 + 3 * self._model.classes  # the failures begin here
+        raise_failure(self._ranks, reduced.sums[first:], error)
         if self._scale.value != 1.0:
             optimizer.scale_(reduced.gradients, 1.0 / self._scale.value)
         norm = self._norm(reduced)
         loss, correct = float(reduced.sums[0]) / count, float(reduced.sums[1])
-        return _Sums(loss, correct, reduced.gradients, norm, losses, reduced.traffic)
+        counts = by_class_of(reduced.sums[2:first])
+        losses = [terms.loss for terms in done]
+        return _Sums(loss, correct, counts, reduced.gradients, norm, losses, reduced.traffic)
 
     def _norm(self, reduced: Reduced) -> float:
         """Of the gradients, the same on every rank. A rank's own ones count with the mean of their squares."""
@@ -207,20 +215,17 @@ class PaddleLearner:
         own = math.sqrt(reduced.local_square) / self._scale.value
         return math.hypot(own, optimizer.global_norm(summed) if summed else 0.0)
 
-    def _forward_backward(
-        self, batch: Batch, count: int, losses: list[Tensor], rights: list[Tensor], *, last: bool
-    ) -> None:
-        """Add one micro-batch to the gradients and the sums."""
+    def _forward_backward(self, batch: Batch, count: int, *, last: bool) -> Terms:
+        """Add one micro-batch to the gradients; returns its terms, without their graph."""
         paddle.seed(batch.seed & _MAX_SEED)
         with self._autocast():
-            loss_sum, right = self._model.loss(self._model.network, batch.arrays)
-        loss_sum = loss_sum.astype("float32")
+            terms = Terms(*self._model.loss(self._model.network, batch.arrays))
+        loss_sum = terms.loss.astype("float32")
         if last:
             self._reducer.arm()
         (loss_sum * (self._scale.value / count)).backward()
         self._model.weights.collect()
-        losses.append(loss_sum.detach())
-        rights.append(right)
+        return terms._replace(loss=loss_sum.detach())
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self._precision.autocast is None:
@@ -269,8 +274,9 @@ def create(built: Built, settings: TrainConfig, ranks: Ranks) -> PaddleLearner:
     forward = [name for name, _ in built.network.named_parameters() if name in trainable and name not in local]
     order = [list(trainable).index(name) for name in reversed(forward)]
     reducer = reduce.create(ranks, list(trainable.values()), order, settings.communication)
+    classes = len(settings.task.labels) if isinstance(settings.task, ClassificationTask) else 0
     return PaddleLearner(
-        Model(built.network, weights, loss_of(settings.task), built.files),
+        Model(built.network, weights, loss_of(settings.task), built.files, classes),
         adamw,
         Limits(settings.optimizer.clip_norm, LossWatch(settings)),
         Between(ranks, reducer, exchange),

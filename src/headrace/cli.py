@@ -26,7 +26,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 VERBS = {
     "Start": ("init", "demo", "vocab", "doctor"),
     "Run": ("up", "publish", "ingest", "train"),
-    "Look": ("status", "ledger"),
+    "Look": ("status", "ledger", "report"),
     "Keep": ("export", "predict"),
     "Measure": ("bench",),
     "Mend": ("topics",),

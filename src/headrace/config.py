@@ -143,8 +143,6 @@ def _unsupported_ingest(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _unsupported_train(config: Config) -> Iterator[tuple[str, str]]:
-    if config.evaluate.data:
-        yield "evaluate.data", "is not available yet: use evaluate.hold_out_share, which holds out part of the stream"
     train = config.train
     if train is None:
         return

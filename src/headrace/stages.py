@@ -55,8 +55,11 @@ class Output:
     progress: IO[str]
 
 
-def rank_plan(config: Config, *, end_on_command: bool = False) -> RankPlan:
-    """The parts of the configuration that ranks use. Raises ConfigError where there is no `train` section."""
+def rank_plan(config: Config, *, development: str = "", end_on_command: bool = False) -> RankPlan:
+    """The parts of the configuration that ranks use; `development` is the file with the tokenized development set.
+
+    Raises ConfigError where there is no `train` section.
+    """
     return RankPlan(
         name=config.name,
         broker=BrokerConfig(broker=config.broker, kafka=config.kafka),
@@ -68,6 +71,7 @@ def rank_plan(config: Config, *, end_on_command: bool = False) -> RankPlan:
         tokenizer_path=_tokenizer_path(config.tokenizer),
         tokenizer=config.tokenizer.model_dump(mode="json", exclude={"path"}),
         max_tokens=config.tokenizer.max_tokens,
+        development=development,
         end_on_command=end_on_command,
     )
 
@@ -220,6 +224,8 @@ def said(name: str, event: Mapping[str, Any]) -> str:
             return f"{name}: started (pid {event['pid']})"
         case "progress" | "ingest":
             return ""
+        case "evaluated":
+            return f"{name}: {_evaluated(event)}"
         case "ended":
             return f"{name}: done"
         case "restarting":
@@ -231,3 +237,9 @@ def said(name: str, event: Mapping[str, Any]) -> str:
         case kind:
             fields = ", ".join(f"{key} {value}" for key, value in event.items() if key != "event")
             return f"{name}: {kind}{': ' if fields else ''}{fields}"
+
+
+def _evaluated(event: Mapping[str, Any]) -> str:
+    macro_f1 = f", macro F1 {event['macro_f1']:.4f}" if event["macro_f1"] is not None else ""
+    of = f"{event['records']} {event['of'].replace('_', ' ')}"
+    return f"step {event['step']}: {of}: accuracy {event['accuracy']:.4f}{macro_f1}, loss {event['loss']:.4f}"

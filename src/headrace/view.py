@@ -73,6 +73,8 @@ def _facts(status: Status, rates: Rates) -> list[tuple[str, str]]:
             facts.append(("loss", f"{trainer.loss:.4f}"))
         if trainer.accuracy is not None:
             facts.append(("accuracy", f"{trainer.accuracy:.3f}"))
+        if trainer.macro_f1 is not None:
+            facts.append(("macro F1", f"{trainer.macro_f1:.3f}"))
         if trainer.freshness_p50_s is not None:
             p50, p99 = seconds(trainer.freshness_p50_s), seconds(trainer.freshness_p99_s)
             facts.append(("freshness", f"p50 {p50} p99 {p99}"))

@@ -105,8 +105,14 @@ def gradients(ranks: Any, folder: Path) -> Found:
             key = f"{task['type']}/{name}"
             found[f"{key}/gradient"] = first_moments(learner)
             found[f"{key}/score"] = np.array([result.score.loss, result.score.correct, result.score.count])
+            found[f"{key}/by_class"] = counted(result.score)
             found[f"{key}/hash"] = np.array(learner.weight_hash())
     return found
+
+
+def counted(score: Any) -> np.ndarray:
+    """[n, 4]: class, right, given, own."""
+    return np.array([(number, *counts) for number, counts in score.by_class.items()], np.int64).reshape(-1, 4)
 
 
 def first_moments(learner: Any) -> np.ndarray:
@@ -278,6 +284,7 @@ def scored(ranks: Any, folder: Path) -> Found:
     for first in (5, 1):
         score = learner.evaluate(share(batches, ranks, first))
         found[f"{first}"] = np.array([score.loss, score.correct, score.count])
+        found[f"{first}/by_class"] = counted(score)
     return found
 
 

@@ -59,6 +59,9 @@ def test_loss_and_right_predictions_are_of_the_global_batch(alone: Found, both: 
     for rank in both:
         for share in SHARES:
             np.testing.assert_allclose(rank[f"gradients/{task}/{share}/score"], expected, rtol=1e-6)
+            counted = alone[f"gradients/{task}/one-big-batch/by_class"]
+            np.testing.assert_array_equal(rank[f"gradients/{task}/{share}/by_class"], counted)
+            assert counted[:, 3].sum() == (expected[2] if task == "classification" else 0)  # every row has one class
 
 
 @pytest.mark.parametrize("used_by", ("used-by-rank-0", "used-by-rank-1"))
@@ -107,6 +110,7 @@ def test_ranks_score_different_numbers_of_batches(alone: Found, both: list[Found
     for rank in both:
         for first in ("5", "1"):
             np.testing.assert_allclose(rank[f"scored/{first}"], alone["scored/5"], rtol=1e-6)
+            np.testing.assert_array_equal(rank[f"scored/{first}/by_class"], alone["scored/5/by_class"])
 
 
 def test_a_nan_on_one_rank_stops_every_rank_before_the_step(both: list[Found]) -> None:

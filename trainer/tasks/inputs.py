@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -12,8 +12,17 @@ import paddle
 Network = Any
 Tensor = Any
 
-#: (network, arrays of a batch) -> (sum of the losses, number of right predictions), both float32 scalars.
-Loss = Callable[[Network, Mapping[str, np.ndarray]], tuple[Tensor, Tensor]]
+
+class Terms(NamedTuple):
+    """What a task makes of one batch: float32 tensors, to be added up over batches and ranks."""
+
+    loss: Tensor  # scalar: the sum of the losses
+    right: Tensor  # scalar: the number of right predictions
+    by_class: Tensor | None = None  # [3, C] as `class_counts` gives it, of tasks that have classes
+
+
+#: (network, arrays of a batch) -> its terms; a task of one's own may leave out the last.
+Loss = Callable[[Network, Mapping[str, np.ndarray]], tuple[Tensor, ...]]
 
 _NAMES = ("input_ids", "token_type_ids", "attention_mask")
 
@@ -46,3 +55,12 @@ def at_positions(hidden_BSH: Tensor, positions: Tensor) -> Tensor:
 def right_predictions(logits: Tensor, labels: Tensor) -> Tensor:
     """How many rows have their largest logit at the label."""
     return (paddle.argmax(logits, axis=-1) == labels).astype("float32").sum()
+
+
+def class_counts(predicted: Tensor, labels: Tensor) -> Tensor:
+    """[3, C] float32: of every class the rows that are rightly given to it, all that are, all that belong to it.
+
+    `predicted` and `labels` [B, C] say with ones which classes a row is given to and belongs to.
+    """
+    given, own = predicted.astype("float32"), labels.astype("float32")
+    return paddle.stack([(given * own).sum(axis=0), given.sum(axis=0), own.sum(axis=0)])

@@ -12,17 +12,17 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F  # noqa: N812 (Paddle's own habit)
 
-from headrace.trainer.tasks.inputs import Network, Tensor, at_positions, encoder_inputs, right_predictions
+from headrace.trainer.tasks.inputs import Network, Tensor, Terms, at_positions, encoder_inputs, right_predictions
 
 
-def loss(network: Network, arrays: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
+def loss(network: Network, arrays: Mapping[str, np.ndarray]) -> Terms:
     """`labels` [B, S] int64: the original id where a token is masked, negative elsewhere. Summed over the masked."""
     labels = arrays["labels"].reshape(-1)
     masked_M = np.flatnonzero(labels >= 0)
     labels_M = paddle.to_tensor(labels[masked_M])
     logits_MV = _project(network, encoder_inputs(network, arrays), paddle.to_tensor(masked_M.astype(np.int64)))
     summed = F.cross_entropy(logits_MV, labels_M, reduction="sum")
-    return summed, right_predictions(logits_MV.detach(), labels_M)
+    return Terms(summed, right_predictions(logits_MV.detach(), labels_M))
 
 
 def _project(network: Network, inputs: Mapping[str, Tensor], masked_M: Tensor) -> Tensor:

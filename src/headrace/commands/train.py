@@ -62,7 +62,7 @@ def command(
 
     --from and --skip mend a run (docs/mending.md); of several machines, node 0 does.
     """
-    from headrace import stages
+    from headrace import development, stages
     from headrace.config import TRAINER_SECTIONS, refuse_unsupported
     from headrace.trainer.nodes import group_of, node_of
 
@@ -73,10 +73,11 @@ def command(
     count = ranks or stages.default_ranks()
     node = node_of(nnodes, node_rank, master, count)
     warning = stages.check_ranks(node.world if node else count, config.tokens.lanes)
-    plan = stages.rank_plan(config)
-    if (from_step is not None or skip) and (node is None or node.number == 0):
-        click.echo(_mend(plan, from_step, skip), err=True)
-    stages.run(config, [group_of(plan, count, node)], news=warning)
+    with development.tokenized(config) as tokens:
+        plan = stages.rank_plan(config, development=tokens)
+        if (from_step is not None or skip) and (node is None or node.number == 0):
+            click.echo(_mend(plan, from_step, skip), err=True)
+        stages.run(config, [group_of(plan, count, node)], news=warning)
 
 
 def _mend(plan: RankPlan, from_step: int | None, skip: tuple[str, ...]) -> Mended:

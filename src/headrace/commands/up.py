@@ -19,7 +19,7 @@ def command(given: Given, ranks: int | None) -> None:
 
     On a local broker, topics that are missing are made. SIGTERM and Ctrl-C finish what is under way and save first.
     """
-    from headrace import stages
+    from headrace import development, stages
     from headrace.config import INGEST_SECTIONS, TRAINER_SECTIONS, refuse_unsupported
     from headrace.trainer.stage import ranks_group
 
@@ -27,5 +27,6 @@ def command(given: Given, ranks: int | None) -> None:
     refuse_unsupported(config, INGEST_SECTIONS | TRAINER_SECTIONS)
     count = ranks or stages.default_ranks()
     warning = stages.check_ranks(count, config.tokens.lanes)
-    groups = [stages.ingest_group(config), ranks_group(stages.rank_plan(config), count)]
-    stages.run(config, groups, news=warning)
+    with development.tokenized(config) as tokens:
+        plan = stages.rank_plan(config, development=tokens)
+        stages.run(config, [stages.ingest_group(config), ranks_group(plan, count)], news=warning)

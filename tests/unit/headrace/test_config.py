@@ -53,7 +53,7 @@ def test_file_c_loads() -> None:
 @pytest.mark.parametrize(
     ("file", "keys"),
     [
-        ("a", ["evaluate.data", "train.precision"]),
+        ("a", ["train.precision"]),
         ("b", ["text.files", "train.precision"]),
         ("c", ["train.precision"]),
     ],

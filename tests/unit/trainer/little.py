@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -85,10 +85,11 @@ class LittleLearner:
             self.weights = self.weights + np.array(each["gradient"]) * round(learning_rate * RATE_UNITS)
         return StepResult(Score(count * 0.5, count * 0.25, count), 1.0)
 
-    def evaluate(self, batches: Sequence[Batch]) -> Score:
+    def evaluate(self, batches: Iterable[Batch]) -> Score:
+        """The accuracy follows from the weights, and goes up and down."""
         every = self._line.exchange_json({"rows": sum(batch.count for batch in batches)})
         count = sum(each["rows"] for each in every)
-        return Score(0.0, float(count), count)
+        return Score(0.0, float(count * (int(self.weights[0]) % 97) / 97), count)
 
     def state(self) -> LearnerState:
         return LearnerState({"w": self.weights.copy()}, {"steps": np.array([self.steps])}, {"config.json": b"{}"})

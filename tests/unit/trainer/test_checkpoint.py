@@ -14,6 +14,8 @@ from headrace.schemas.errors import CheckpointDamaged, ResumeRefused, Stop, Stor
 from headrace.schemas.record import Origin
 from headrace.schemas.tokens import TokensMeta
 from headrace.trainer.checkpoint import (
+    EVALUATED_FILE,
+    HISTORY_FILE,
     KEPT_FILES,
     MANIFEST_FILE,
     OPTIMIZER_FILE,
@@ -279,7 +281,7 @@ def test_prune_keeps_ledgers_and_the_newest_weights(store: Store) -> None:
     prune(store, 2)
     prune(store, 2)
     for step in steps[:-2]:
-        assert set(store.files(folder_of(step))) == KEPT_FILES - {MEND_FILE}
+        assert set(store.files(folder_of(step))) == KEPT_FILES - {MEND_FILE, EVALUATED_FILE, HISTORY_FILE}
         with pytest.raises(Stop, match="only its ledger is kept"):
             load(store, step)
     for step in steps[-2:]:
@@ -296,6 +298,16 @@ def test_what_is_kept_every_so_many_steps_stays_whole_for_good(store: Store) -> 
         prune(store, 2, keep_every_steps=25)
     whole = [step for step in steps if WEIGHTS_FILE in store.files(folder_of(step))]
     assert whole == [0, 25, 51, 60, 70]
+
+
+def test_the_spared_checkpoint_stays_until_another_is_spared(store: Store) -> None:
+    publish_line(store, 10, 20, 30, 40, 50, 60)
+    prune(store, 2, spared=20)
+    with_weights = [step for step in published_steps(store) if WEIGHTS_FILE in store.files(folder_of(step))]
+    assert with_weights == [20, 50, 60]
+    prune(store, 2, spared=50, former=20)
+    with_weights = [step for step in published_steps(store) if WEIGHTS_FILE in store.files(folder_of(step))]
+    assert with_weights == [50, 60]
 
 
 def test_local_files_are_synced_before_the_rename_and_the_folder_after(

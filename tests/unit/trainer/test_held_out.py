@@ -55,11 +55,11 @@ def test_any_number_of_ranks_and_restarts_keeps_the_same(ranks: int) -> None:
 def test_all_rows_are_evaluated_once() -> None:
     rows = HeldOut([0, 1], 100)
     rows.add([held_out(0, 0, 30), held_out(1, 0, 25)])
-    batches = rows.batches(PLAN, classification_collate(("a", "b"), 0))
+    batches = list(rows.batches(PLAN, classification_collate(("a", "b"), 0)))
     assert sum(batch.count for batch in batches) == 55
 
 
 def test_nothing_held_out_is_nothing() -> None:
     rows = HeldOut([0], 5)
     assert rows.table() is None
-    assert rows.batches(PLAN, classification_collate(("a", "b"), 0)) == []
+    assert list(rows.batches(PLAN, classification_collate(("a", "b"), 0))) == []

@@ -48,6 +48,17 @@ def test_progressive_accuracy_is_of_about_the_last_thousand() -> None:
     assert progress.accuracy == pytest.approx(0.9)
 
 
+def test_progressive_macro_f1_is_of_the_classes_that_occur() -> None:
+    progress = Progress()
+    for by_class in ({0: (3, 4, 5), 1: (0, 1, 0)}, {0: (2, 2, 2), 4: (1, 1, 3)}):
+        score = Score(1.0, 4.0, 10, by_class)
+        progress.stepped(1, StepResult(score, 1.0), [report(0, 1, 1)], now_ms=1)
+    assert progress.macro_f1 == pytest.approx((10 / 13 + 0 + 2 / 4) / 3)
+    saved = json.loads(json.dumps(progress.to_json()))
+    assert Progress.from_json(1, {}, saved).macro_f1 == progress.macro_f1
+    assert Progress().macro_f1 is None
+
+
 def test_a_resumed_run_goes_on_counting() -> None:
     progress = Progress()
     for step in range(1, 20):

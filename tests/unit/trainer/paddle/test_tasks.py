@@ -19,9 +19,15 @@ def test_classification_sums_over_rows_and_counts_right_ones() -> None:
     network = tiny.built(tiny.settings()).network
     arrays = tiny.classification_batch(1, rows=7).arrays
     logits = network(**encoder_inputs(network, arrays)).numpy()
-    loss, right = LOSSES["classification"](network, arrays)
+    loss, right, by_class = LOSSES["classification"](network, arrays)
     assert loss.item() == pytest.approx(cross_entropy(logits, arrays["labels"]).sum(), rel=1e-5)
     assert right.item() == (logits.argmax(-1) == arrays["labels"]).sum()
+    pairs = list(zip(logits.argmax(-1).tolist(), arrays["labels"].tolist(), strict=True))
+    expected = [
+        (pairs.count((c, c)), sum(given == c for given, _ in pairs), sum(own == c for _, own in pairs))
+        for c in range(logits.shape[-1])
+    ]
+    assert by_class.numpy().T.tolist() == [list(map(float, row)) for row in expected]
 
 
 def test_masked_lm_scores_the_masked_positions_as_the_whole_projection_would() -> None:
@@ -30,7 +36,7 @@ def test_masked_lm_scores_the_masked_positions_as_the_whole_projection_would() -
     labels = batch.arrays["labels"]
     logits = network(**encoder_inputs(network, batch.arrays)).numpy()
     losses = cross_entropy(logits, np.where(labels < 0, 0, labels))
-    loss, right = LOSSES["masked-lm"](network, batch.arrays)
+    loss, right, _ = LOSSES["masked-lm"](network, batch.arrays)
     assert loss.item() == pytest.approx(losses[labels >= 0].sum(), rel=1e-5)
     assert right.item() == ((logits.argmax(-1) == labels) & (labels >= 0)).sum()
     assert batch.count == (labels >= 0).sum()

@@ -18,6 +18,7 @@ from headrace.trainer.config import TrainConfig
 from headrace.trainer.distributed import Ranks
 from headrace.trainer.loss_watch import LossWatch
 from headrace.trainer.precision import Precision
+from headrace.trainer.tasks.inputs import Terms
 
 WIDTH = 5
 HUGE = 2.0**116
@@ -40,14 +41,14 @@ def linear(layer: Any, rows: Any) -> Any:
     return paddle.nn.functional.linear(rows, layer.weight.astype("float32"), layer.bias.astype("float32"))
 
 
-def loss(network: Any, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+def loss(network: Any, arrays: Mapping[str, np.ndarray]) -> Terms:
     if arrays["unusable"].any():
         raise ValueError("a batch that breaks the forward pass")
     output = network(paddle.to_tensor(arrays["rows"]), bool(arrays["branch"].any()))
     if "overflowing" in arrays:
         # Changes no value, being a power of two; on the way back the gradient is multiplied first.
         output = output / HUGE * HUGE
-    return (output**2).sum(), paddle.zeros([])
+    return Terms((output**2).sum(), paddle.zeros([]))
 
 
 def learner(
