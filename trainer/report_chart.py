@@ -103,10 +103,13 @@ def _ticks(axis: _Axis) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Short: 12.5k, 0.25, 3M."""
+    """Short: 12.5k, 0.25, 3M, 2.5e-4."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
+    if 0 < abs(value) < 0.01:
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{float(digits):g}e{int(power)}"
     return f"{value:.3g}"
 
 

@@ -57,6 +57,23 @@ def test_reports_of_all_processes_are_exported() -> None:
     assert not any(line.startswith("headrace_progressive_accuracy{") for line in lines)
 
 
+def test_balance_and_evaluations_are_exported_by_what_they_are_of() -> None:
+    exporter, port = Exporter(), free_port()
+    exporter.serve(port)
+    lanes = {0: {"padded_tokens": 30}, 1: {"padded_tokens": 10}}
+    exporter.observe(
+        "rank-0", {"event": "balance", "lanes": lanes, "ranks": {0: {"padded_tokens": 40}}, "lane_skew": 1.5}
+    )
+    for of, accuracy in (("development", 0.75), ("held_out", 0.5), ("held_out", 0.625)):
+        exporter.observe("rank-0", {"event": "evaluated", "of": of, "accuracy": accuracy, "loss": 0.5})
+    lines = scrape(port)
+    assert 'headrace_lane_tokens{lane="0",process="rank-0"} 30.0' in lines
+    assert 'headrace_rank_tokens{process="rank-0",rank="0"} 40.0' in lines
+    assert 'headrace_lane_skew{process="rank-0"} 1.5' in lines
+    assert 'headrace_evaluation_accuracy{of="development",process="rank-0"} 0.75' in lines
+    assert 'headrace_evaluation_accuracy{of="held_out",process="rank-0"} 0.625' in lines
+
+
 def test_every_metric_name_is_exported() -> None:
     names = {value for name, value in vars(metrics).items() if name.isupper()}
     exported = {metric.name for metric in Exporter().collect()}
