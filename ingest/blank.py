@@ -15,7 +15,9 @@ from headrace.ingest.tokenizers.wordpiece.strings import Strings
 def blank(strings: Strings) -> npt.NDArray[np.bool_]:
     """True for each that is; a null is one."""
     found = np.empty(len(strings), np.bool_)
-    _blank(strings.data, strings.starts, strings.ends, found)
+    data = strings.data.view()
+    data.flags.writeable = False  # one version is compiled, whoever made the buffer
+    _blank(data, strings.starts, strings.ends, found)
     return found
 
 
