@@ -90,16 +90,20 @@ class Balance:
     def warnings(self, limit: float) -> list[str]:
         """One for lanes and one for ranks whose skew is above `limit`."""
         found = []
-        for name, of, cure in (
-            ("lane", self.lanes, "ingest fills lanes in turn, so look for token batches that another program wrote"),
-            ("rank", self.ranks, "use a number of ranks that divides tokens.lanes"),
+        for name, of, what in (
+            (
+                "lane",
+                self.lanes,
+                "steps are smaller than they could be: few token batches, or another program writes some",
+            ),
+            ("rank", self.ranks, "the others wait for it: use a number of ranks that divides tokens.lanes"),
         ):
             worst = skew(of)
             if worst is not None and worst > limit:
                 most = max(of, key=lambda number: of[number].padded_tokens)
                 found.append(
                     f"{name} {most} has {worst:.2f} times the mean of the {name}s' tokens over {self.steps} steps "
-                    f"(train.skew_warning is {limit:g}): the others wait for it; {cure}"
+                    f"(train.skew_warning is {limit:g}): {what}"
                 )
         return found
 

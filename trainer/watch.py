@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from headrace.trainer.visual import VisualLog
 
 _EVENT_S = 0.5
 _EMITTED_S = 1.0
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -65,6 +63,7 @@ class RootWatcher:
         self._stepped_at: float | None = None
         self._steps = 0  # since this start
         self._balance = Balance()
+        self._skewed = False
 
     def stepped(self, step: int, result: StepResult, reports: Sequence[RankReport], reach: Reach) -> None:
         self._check()
@@ -132,9 +131,10 @@ class RootWatcher:
             return
         self._report(self._balance.event())
         if self._steps > 1:
-            for warning in self._balance.warnings(self._notes.skew_warning):
-                _log.warning("%s", warning)
+            skewed = self._balance.warnings(self._notes.skew_warning)
+            for warning in skewed if not self._skewed else ():
                 self._report({"event": "warning", "text": f"warning: {warning}"})
+            self._skewed = bool(skewed)  # told again once it has been even
         self._balance.clear()
 
     def _tell(self) -> None:
