@@ -17,7 +17,7 @@ from headrace.ingest.decode import decode
 from headrace.ingest.fields import FieldRules
 from headrace.ingest.formats import Rules
 from headrace.ingest.rows import tokenize
-from headrace.ingest.sources.files import file_format, open_file
+from headrace.ingest.sources.files import open_file
 from headrace.ingest.sources.lines import lines
 from headrace.pipeline.config import FieldNames
 from headrace.pipeline.topics import Message
@@ -31,7 +31,9 @@ _CHUNK_BYTES = 1_048_576
 
 def tokenize_file(path: Path, fields: FieldNames, settings: TokenizerConfig) -> bytes:
     """One message as on the tokens topic. Raises UsageError naming the first line that cannot be used."""
-    if file_format(path, "publish") != "json":
+    if not path.is_file():
+        raise UsageError(f"evaluate.data: {path}: there is no such file: correct the path, or remove the key")
+    if path.suffix.lower() != ".jsonl":
         raise UsageError(f"evaluate.data: {path} is not a .jsonl file: a JSON object a line, with text and label")
     tokenizer = tokenizers.find(settings.path, tokenizers.options(settings)).load()
     rules = Rules(path.name, TextFormat.JSON, FieldRules(fields, _MOST_BYTES, None))
