@@ -35,11 +35,11 @@ class KafkaPositions:
         With `settled` one that an open transaction may still change is waited for. Raises BrokerAway when it is not
         ended within COMMIT_WAIT_S, or the broker does not answer.
         """
-        found = self._latest(topic, partitions)
         if settled:
             deadline_s = time.monotonic() + COMMIT_WAIT_S
-            for partition in partitions:
-                found |= self._settled(topic, partition, deadline_s)
+            found = {partition: self._settled(topic, partition, deadline_s) for partition in partitions}
+        else:
+            found = self._latest(topic, partitions)
         return {number: Position.parse(at.offset, at.metadata) for number, at in found.items() if at.offset >= 0}
 
     def write(self, topic: str, positions: Mapping[int, Position]) -> None:
@@ -67,12 +67,12 @@ class KafkaPositions:
         found = self._ask("read", consumer, lambda: _checked(consumer.committed(wanted, REQUEST_WAIT_S)))
         return {at.partition: at for at in found}
 
-    def _settled(self, topic: str, partition: int, deadline_s: float) -> dict[int, TopicPartition]:
+    def _settled(self, topic: str, partition: int, deadline_s: float) -> TopicPartition:
         """The position that no open transaction can change any more."""
         consumer = self._consumer("read_committed")
         while True:
             try:
-                return {partition: _checked(consumer.committed([TopicPartition(topic, partition)], _STABLE_WAIT_S))[0]}
+                return _checked(consumer.committed([TopicPartition(topic, partition)], _STABLE_WAIT_S))[0]
             except KafkaException as error:
                 failure = self._link.failure(error.args[0], f"read the positions of group {self._group!r}")
                 if not isinstance(failure, TryAgain):
