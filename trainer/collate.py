@@ -86,9 +86,13 @@ def classification_screen(labels: tuple[str, ...]) -> Screen:
 def classification_collate(labels: tuple[str, ...], pad_id: int) -> Collate:
     """Adds `labels` [B]: the number of the class. The loss has one term per row."""
 
+    return _one_term_a_row(lambda rows: class_numbers(rows, labels), pad_id)
+
+
+def _one_term_a_row(labels_of: Callable[[pa.RecordBatch], npt.NDArray[np.int64]], pad_id: int) -> Collate:
     def collate(micro: MicroBatch) -> Batch:
         arrays = pad(micro.rows, pad_id, micro.plan.pad_multiple)
-        arrays["labels"] = class_numbers(micro.rows, labels)
+        arrays["labels"] = labels_of(micro.rows)
         return batch_of(micro, arrays, micro.rows.num_rows)
 
     return collate
@@ -122,12 +126,7 @@ def multi_label_screen(labels: tuple[str, ...]) -> Screen:
 def multi_label_collate(labels: tuple[str, ...], pad_id: int) -> Collate:
     """Adds `labels` [B, C]. The loss has one term per row: the sum over the classes."""
 
-    def collate(micro: MicroBatch) -> Batch:
-        arrays = pad(micro.rows, pad_id, micro.plan.pad_multiple)
-        arrays["labels"] = label_sets(micro.rows, labels)
-        return batch_of(micro, arrays, micro.rows.num_rows)
-
-    return collate
+    return _one_term_a_row(lambda rows: label_sets(rows, labels), pad_id)
 
 
 def masked_lm_screen(masking: Masking) -> Screen:

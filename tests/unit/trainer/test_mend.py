@@ -28,7 +28,7 @@ from headrace.trainer.checkpoint_load import whole_steps
 from headrace.trainer.checkpoint_store import Store
 from headrace.trainer.collate import Batch
 from headrace.trainer.config import RankPlan
-from headrace.trainer.learner import LearnerState, Score, StepResult
+from headrace.trainer.learner import Score, StepResult
 from headrace.trainer.ledger_read import Ledger
 from headrace.trainer.lineage import MEND_FILE
 from headrace.trainer.mend import ABANDONED, Mended, mend
@@ -62,16 +62,6 @@ class CountingLearner(LittleLearner):
 
     def evaluate(self, batches: Sequence[Batch]) -> Score:
         return Score(0.0, 0.0, 0)
-
-    def state(self) -> LearnerState:
-        return LearnerState({"w": self.weights.copy()}, {"steps": np.array([self.steps])}, {"config.json": b"{}"})
-
-    def load(self, state: LearnerState) -> None:
-        self.weights = np.array(state.weights["w"])
-        self.steps = int(state.optimizer["steps"][0])
-
-    def weight_hash(self) -> str:
-        return str(self.weights.sum())
 
 
 def texts_of_class(number: int, count: int, seed: int) -> list[list[int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from headrace.trainer.tasks import loss_of
 from headrace.trainer.tasks.inputs import encoder_inputs
 from tests.unit.trainer.made_up import META, VOCAB, rows_of, texts
 from tests.unit.trainer.paddle import cases
-from tests.unit.trainer.paddle.test_model import save, weights_of
+from tests.unit.trainer.paddle.test_model import check_loaders, save, weights_of
 from tests.unit.trainer.paddle.test_tasks import cross_entropy
 
 OWN = [case for case in cases.CASES if case.startswith("custom")]
@@ -67,18 +66,8 @@ def test_paddlenlp_loads_a_saved_model_with_the_same_outputs(
     tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours = cases.built(cases.settings(case))
-    folder = save(ours, tmp_path)
-    expected = outputs(ours.network)
-    paddlenlp_log = logging.getLogger("paddlenlp")
-    paddlenlp_log.addHandler(caplog.handler)
-    try:
-        for loader in (type(ours.network), getattr(transformers, AUTO[case.split("/")[0]])):
-            theirs = loader.from_pretrained(str(folder))
-            assert type(theirs) is type(ours.network)
-            np.testing.assert_array_equal(outputs(theirs), expected)
-    finally:
-        paddlenlp_log.removeHandler(caplog.handler)
-    assert not [record.getMessage() for record in caplog.records if "newly initialized" in record.getMessage()]
+    loaders = (type(ours.network), getattr(transformers, AUTO[case.split("/")[0]]))
+    check_loaders(ours, loaders, outputs, tmp_path, caplog)
 
 
 @pytest.mark.parametrize("case", cases.CASES)

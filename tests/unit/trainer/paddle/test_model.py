@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,28 @@ def save(built: Built, folder: Path) -> Path:
     return folder
 
 
+def check_loaders(
+    ours: Built,
+    loaders: Iterable[Any],
+    outputs: Callable[[Any], np.ndarray],
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """PaddleNLP's classes load what is saved of `ours`, whole, and give the same outputs."""
+    save(ours, folder)
+    expected = outputs(ours.network)
+    paddlenlp_log = logging.getLogger("paddlenlp")
+    paddlenlp_log.addHandler(caplog.handler)
+    try:
+        for loader in loaders:
+            theirs = loader.from_pretrained(str(folder))
+            assert type(theirs) is type(ours.network)
+            np.testing.assert_array_equal(outputs(theirs), expected)
+    finally:
+        paddlenlp_log.removeHandler(caplog.handler)
+    assert not [record.getMessage() for record in caplog.records if "newly initialized" in record.getMessage()]
+
+
 def outputs(network: Any) -> np.ndarray:
     network.eval()
     with paddle.no_grad():
@@ -56,19 +79,7 @@ def outputs(network: Any) -> np.ndarray:
 def test_paddlenlp_loads_a_saved_model_with_the_same_outputs(
     tmp_path: Path, config: Any, loaders: tuple[Any, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    ours = tiny.built(config)
-    folder = save(ours, tmp_path)
-    expected = outputs(ours.network)
-    paddlenlp_log = logging.getLogger("paddlenlp")
-    paddlenlp_log.addHandler(caplog.handler)
-    try:
-        for loader in loaders:
-            theirs = loader.from_pretrained(str(folder))
-            assert type(theirs) is type(ours.network)
-            np.testing.assert_array_equal(outputs(theirs), expected)
-    finally:
-        paddlenlp_log.removeHandler(caplog.handler)
-    assert not [record.getMessage() for record in caplog.records if "newly initialized" in record.getMessage()]
+    check_loaders(tiny.built(config), loaders, outputs, tmp_path, caplog)
 
 
 def test_config_names_the_labels_in_order(tmp_path: Path) -> None:
